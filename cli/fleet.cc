@@ -194,9 +194,13 @@ absl::StatusOr<int> ShowFleetEvents(Session& session, const FleetOptions& option
   return kOk;
 }
 
+// By names, where they are known.
+const std::string& PlaceOf(const v1::FleetFinding& f) { return f.place().empty() ? f.scope() : f.place(); }
+
 void ShowFinding(const v1::FleetFinding& f, bool colour) {
-  std::cout << Paint(f.cause(), f.end_ns() == 0 ? Tone::kBad : Tone::kPlain, colour) << "  " << Printable(f.scope())
-            << "\nid        " << f.id() << "\nsince     " << UtcText(f.start_ns()) << "\nuntil     "
+  std::cout << Paint(f.cause(), f.end_ns() == 0 ? Tone::kBad : Tone::kPlain, colour) << "  " << Printable(PlaceOf(f))
+            << "\nid        " << f.id() << (f.severity().empty() ? "" : "\nseverity  " + f.severity()) << "\nscope     " << Printable(f.scope())
+            << "\nsince     " << UtcText(f.start_ns()) << "\nuntil     "
             << (f.end_ns() == 0 ? "it goes on" : UtcText(f.end_ns())) << '\n';
   const auto list = [](const char* name, const auto& items) {
     for (const std::string& item : items) {
@@ -204,6 +208,7 @@ void ShowFinding(const v1::FleetFinding& f, bool colour) {
       name = "          ";
     }
   };
+  list("one of    ", f.one_of());
   list("evidence  ", f.evidence());
   list("done      ", f.did());
   if (!f.hosts().empty()) std::cout << "hosts     " << Printable(absl::StrJoin(f.hosts(), " ")) << '\n';
@@ -228,14 +233,15 @@ absl::StatusOr<int> ShowFleetFindings(Session& session, const FleetOptions& opti
   if (!reply.ok()) return reply.status();
   session.Show(*reply, [&] {
     if (!options.id.empty() && reply->findings_size() == 1) return ShowFinding(reply->findings(0), session.Colour());
-    Table table({"ID", "SINCE", "CAUSE", "SCOPE"});
+    Table table({"ID", "SEVERITY", "SINCE", "CAUSE", "PLACE"});
     for (const v1::FleetFinding& f : reply->findings()) {
       const bool open = f.end_ns() == 0, muted = !f.muted_by().empty();
       table.Add({f.id(),
+                 f.severity().empty() ? kNoValue : f.severity(),
                  AgoOf(f.start_ns()),
                  {absl::StrCat(f.cause(), open ? "" : ", over", muted ? ", muted" : ""),
                   open && !muted ? Tone::kBad : Tone::kFaint},
-                 f.scope()});
+                 PlaceOf(f)});
     }
     table.empty() ? void(std::cout << "nothing is wrong, as far as hosts tell\n")
                   : table.Print(std::cout, session.Colour());

@@ -22,6 +22,9 @@ std::string Runbook(const Finding& f, const AlertWords& words) {
   return absl::StrCat(words.runbook_url, "#", absl::StrReplaceAll(CauseName(f.cause), {{" ", "-"}}));
 }
 
+// By names, where they are known.
+std::string PlaceOf(const Finding& f) { return CutUtf8(f.place.empty() ? f.scope : f.place, kMostLabelBytes); }
+
 json AlertOf(const Finding& f, const AlertWords& words, absl::Time until) {
   const CauseRule& rule = RuleOf(words.rules, f.cause);
   const std::string scope = CutUtf8(f.scope, kMostLabelBytes);
@@ -31,7 +34,7 @@ json AlertOf(const Finding& f, const AlertWords& words, absl::Time until) {
                 {"scope", scope},
                 {"severity", std::string(SeverityName(rule.severity))}}},
               {"annotations",
-               {{"summary", SummaryOf(rule, scope)},
+               {{"summary", SummaryOf(rule, PlaceOf(f))},
                 {"evidence", CutUtf8(absl::StrJoin(f.evidence, "; "), kMostNoteBytes)},
                 {"done", CutUtf8(absl::StrJoin(f.did, "; "), kMostNoteBytes)},
                 {"what_to_do", f.advice},
@@ -59,14 +62,15 @@ std::string WebhookBody(const Finding& f, const AlertWords& words) {
   json links = json::array();
   for (const LinkId& id : f.links) links.push_back({{"from", id.first.ToString()}, {"to", id.second.ToString()}});
   json finding = {{"id", IdText(f.id)},       {"cause", std::string(CauseName(f.cause))},
-                  {"scope", f.scope},         {"start_ns", f.start_ns},
+                  {"scope", f.scope},         {"place", PlaceOf(f)},
+                  {"one_of", f.one_of},       {"start_ns", f.start_ns},
                   {"end_ns", f.end_ns},       {"evidence", f.evidence},
                   {"hosts", f.hosts},         {"jobs", f.jobs},
                   {"advice", f.advice},       {"done", f.did},
                   {"links", std::move(links)}};
   json out = {{"status", f.end_ns == 0 ? "open" : "over"},
               {"severity", std::string(SeverityName(rule.severity))},
-              {"summary", SummaryOf(rule, f.scope)},
+              {"summary", SummaryOf(rule, PlaceOf(f))},
               {"finding", std::move(finding)}};
   if (std::string url = Runbook(f, words); !url.empty()) out["runbook_url"] = std::move(url);
   return Print(out);

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "userspace/model/addr.h"
 
 namespace cw::fleet {
@@ -31,6 +33,24 @@ DrainTargets OfLink(const pb::FleetLink& link, const pb::FleetTopologyReply& top
                             link.from(), " is its other one is not known; drain that by its own port, too");
   }
   return out;
+}
+
+// A finding's scope is a name, too: "link 10.0.0.1>10.1.0.2" ends at 10.1.0.2, and "cable leaf0 = spine1" has a link
+// from the one to the other.
+std::string PortOf(absl::string_view name, const pb::FleetTopologyReply& topology) {
+  absl::ConsumePrefix(&name, "link ");
+  if (absl::ConsumePrefix(&name, "cable ")) {
+    const std::vector<std::string> ends = absl::StrSplit(name, " = ");
+    for (const pb::FleetLink& link : topology.links()) {
+      if (ends.size() == 2 && link.from() == ends[0] && link.to() == ends[1]) return link.port();
+    }
+  }
+  const std::vector<std::string> ends = absl::StrSplit(name, '>');
+  if (ends.size() != 2) return std::string(name);
+  for (const pb::FleetLink& link : topology.links()) {  // of switches by name
+    if (link.from() == ends[0] && link.to() == ends[1]) return link.port();
+  }
+  return ends[1];
 }
 
 // Whose an address is besides this host's, which alone says that it has it: as words; "" = nobody's.
@@ -75,8 +95,9 @@ absl::StatusOr<DrainTargets> OfHost(const HostNics& host, const pb::FleetTopolog
 
 }  // namespace
 
-absl::StatusOr<DrainTargets> FindTargets(const std::string& kind, const std::string& name,
+absl::StatusOr<DrainTargets> FindTargets(const std::string& kind, const std::string& given,
                                          const pb::FleetTopologyReply& topology, const std::vector<HostNics>& hosts) {
+  const std::string name = kind == "link" ? PortOf(given, topology) : std::string(absl::StripPrefix(given, kind + " "));
   if (kind == "switch") {
     for (const pb::FleetSwitch& s : topology.switches()) {
       const bool here = std::find(s.addresses().begin(), s.addresses().end(), name) != s.addresses().end();

@@ -59,6 +59,48 @@ Components::Components(const Topology& topology, const std::vector<HostEvidence>
                               .inside = nics});
     for (const int32_t nic : nics) over_[nic].push_back(host);
   }
+  NamePlaces(topology, hosts);
+}
+
+// By names: "link leaf0 > spine1 (10.0.0.1>10.1.0.2)", "NIC eth0 of h2 (10.0.1.10)".
+void Components::NamePlaces(const Topology& topology, const std::vector<HostEvidence>& hosts) {
+  std::map<Addr, std::string> nics;
+  for (const HostEvidence& host : hosts) {
+    host_names_.push_back(host.name);
+    for (const NicFact& nic : host.nics) {
+      if (!nic.address.is_zero()) nics.emplace(nic.address, absl::StrCat(nic.name, " of ", host.name));
+    }
+  }
+  for (const auto& [address, name] : nics) {
+    const int32_t c = FindScope(absl::StrCat("NIC ", address.ToString()));
+    if (c >= 0) all_[static_cast<size_t>(c)].place = absl::StrCat("NIC ", name, " (", address.ToString(), ")");
+  }
+  const auto end = [&](int s, const Addr& nic) {
+    if (s >= 0) return topology.switches[static_cast<size_t>(s)].name;
+    const auto known = nics.find(nic);
+    return known == nics.end() ? nic.ToString() : known->second;
+  };
+  for (const TopologyLink& link : topology.links) {
+    if (link.ids.empty()) continue;
+    Component& c = all_[static_cast<size_t>(link_of_.at(link.ids[0]))];
+    c.place = absl::StrCat("link ", end(link.from, link.from_nic), " > ", end(link.to, link.to_nic), " (",
+                           c.scope.substr(5), ")");
+  }
+}
+
+std::string Components::PlaceOf(const std::string& scope) const {
+  const int32_t c = FindScope(scope);
+  return c < 0 || at(c).place.empty() ? scope : at(c).place;
+}
+
+std::string Components::HostAt(int32_t c) const {
+  const Component& component = at(c);
+  int32_t host = component.host;
+  if (component.at_nic) {
+    const int32_t nic = FindScope(absl::StrCat("NIC ", component.nic.ToString()));
+    host = nic < 0 ? -1 : at(nic).host;
+  }
+  return host < 0 ? "" : host_names_[static_cast<size_t>(host)];
 }
 
 // Two links between the same two switches, one each way, are one cable. Where several cables join two switches it is

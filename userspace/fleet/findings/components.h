@@ -24,6 +24,7 @@ enum class Part : uint8_t { kLink, kCable, kSwitch, kNic, kHost };
 struct Component {
   Part part = Part::kLink;
   std::string scope;            // as Finding.scope
+  std::string place;            // as Finding.place; "": the scope
   std::vector<LinkId> links;    // of kLink and kCable
   bool at_nic = false;          // kLink: one of its ends is a NIC
   Addr nic;                     // kNic, and kLink where it ends at one
@@ -48,6 +49,8 @@ class Components {
   const Component& at(int32_t c) const { return all_[static_cast<size_t>(c)]; }
   size_t size() const { return all_.size(); }
   bool Contains(int32_t whole, int32_t part) const;
+  std::string PlaceOf(const std::string& scope) const;  // the scope where no component has it
+  std::string HostAt(int32_t c) const;                  // whose NIC it is, or ends at; "": nobody's
   int32_t FindScope(const std::string& scope) const;  // −1: none
   // The link, both directions of whose cable end at this port (as agents name links); −1: none.
   int32_t LinkToPort(const Addr& port) const;
@@ -57,6 +60,7 @@ class Components {
   int32_t NicAt(Addr address);
   void AddCables(const Topology& topology);
   void AddSwitches(const Topology& topology);
+  void NamePlaces(const Topology& topology, const std::vector<HostEvidence>& hosts);
   std::vector<int32_t> Walk(const PathEvidence& path);
   std::vector<int32_t> WalkReached(const PathEvidence& path);
   void Take(int32_t c, std::vector<int32_t>& need) const;
@@ -70,7 +74,7 @@ class Components {
   absl::flat_hash_map<int32_t, std::vector<int32_t>> over_;  // link → its cable and switches; NIC → its host
   absl::flat_hash_map<std::string, int32_t> by_scope_;
   std::map<Addr, int> switch_of_, leaf_of_;  // as Topology has them
-  std::vector<std::string> switch_names_;
+  std::vector<std::string> switch_names_, host_names_;
   std::map<std::pair<int, int>, int32_t> link_between_;  // two switches; −1: several
   absl::node_hash_map<std::pair<uint64_t, std::pair<Addr, Addr>>, std::vector<int32_t>> ways_;
 };

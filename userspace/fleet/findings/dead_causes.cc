@@ -221,6 +221,7 @@ bool Findings::TellHost(Scene& scene, const Suspect& suspect, Suspicion& s) cons
     s.what.cause = Cause::kHostDown;
     s.what.scope = absl::StrCat("host ", host.name);
     s.what.one_of.clear();
+    s.what.place.clear();
     s.what.evidence.emplace_back("its agent is silent, too");
     return true;
   }

@@ -54,55 +54,6 @@ absl::string_view CauseName(Cause cause) {
   return "unknown";
 }
 
-absl::string_view CauseAdvice(Cause cause) {
-  switch (cause) {
-    case Cause::kLinkDead:
-      return "Drain the link, reseat or replace its cable and transceivers, then look at both ports.";
-    case Cause::kLinkGrey:
-      return "Drain the link, clean or replace its cable and transceivers; see the ports' error counters.";
-    case Cause::kSwitchDead:
-      return "Look at the switch: power, supervisor, forwarding; traffic has left it where agents protect.";
-    case Cause::kHostDown:
-      return "Look at the host's console and power.";
-    case Cause::kAgentGone:
-      return "On the host: systemctl status cwagentd, cwctl events --type fleet; its paths are alive.";
-    case Cause::kNicDown:
-      return "Look at the NIC, its cable and the leaf's port.";
-    case Cause::kFlapping:
-      return "Drain the link and replace cable or transceivers: one that flaps dies.";
-    case Cause::kSwapped:
-      return "Exchange the cables at one end, or correct fleet.toml.";
-    case Cause::kCongestion:
-      return "See which flows take the link (cwctl fleet links); spread or move them.";
-    case Cause::kIncast:
-      return "Too many senders for one NIC: see the job's pattern and the receiver's PFC and ECN settings.";
-    case Cause::kSlowReceiver:
-      return "On the receiver: see its PCIe, memory and receive queues; the fabric delivers in time.";
-    case Cause::kSlowSender:
-      return "On the sender: it has nothing to send in time; see the application, its CPU and its GPUs.";
-    case Cause::kClock:
-      return "On the host: cwctl clock; see its NIC's clock and its neighbours.";
-    case Cause::kSla:
-      return "See the pairs that are named, and findings of the same time: cwctl fleet findings, cwctl paths --host.";
-    case Cause::kClassPaused:
-      return "Find who sends PFC pauses, or drops this class: the receiver's NIC and host first, then the switch; see "
-             "their pause counters.";
-    case Cause::kConfiguration:
-      return "Set it as its like have it, or give it a rail of its own.";
-    case Cause::kNotNetwork:
-      return "Look at the process that is named, its GPU and its host; the fabric has nothing of it under way.";
-    case Cause::kRailDown:
-      return "Look at what all its NICs share: the power and the uplinks of the rail's switches.";
-    case Cause::kPathsDead:
-      return "See which paths: cwctl fleet findings --json; what they share is named in the evidence.";
-    case Cause::kHostBusy:
-      return "Give the agent processor time (probe.cpus, or a larger share of its unit); see what else runs there.";
-    case Cause::kReportsRefused:
-      return "Set the host's clock (chronyc tracking), then see cwctl fleet hosts.";
-  }
-  return "";
-}
-
 uint64_t FindingId(Cause cause, absl::string_view scope, int64_t start_ns) {
   uint64_t hash = 0xcbf29ce484222325;
   const auto eat = [&](const std::string& bytes) {

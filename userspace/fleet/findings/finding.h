@@ -38,14 +38,14 @@ enum class Cause : uint8_t {
   kReportsRefused,
 };
 inline constexpr int kFleetCauses = 21;
-absl::string_view CauseName(Cause cause);    // "link dead", "link grey", …
-absl::string_view CauseAdvice(Cause cause);  // what to do, one sentence
+absl::string_view CauseName(Cause cause);  // "link dead", "link grey", …
 
 struct Finding {
   uint64_t id = 0;  // FindingId(cause, scope, start)
   Cause cause = Cause::kLinkDead;
   std::string
       scope;  // "link 10.0.0.1>10.1.0.2", "switch leaf1", "NIC 10.0.0.1", "host h1", "SLA rack A", "job train", …
+  std::string place;                  // the same by the names of switches, hosts and NICs, addresses in brackets
   std::vector<std::string> one_of;    // scopes that cannot be told apart; scope names them then; empty: it is certain
   std::vector<LinkId> links;          // of a link (one direction) or a cable (both), ascending
   int64_t start_ns = 0;               // fleet time

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "userspace/fleet/findings/advice.h"
 #include "userspace/fleet/findings/scene.h"
 
 namespace cw::fleet {
@@ -11,7 +12,9 @@ void Findings::Add(Scene& scene, Suspicion suspicion) {
   const CauseRule& rule = RuleOf(rules_.causes, suspicion.what.cause);
   suspicion.open_after = suspicion.at_once ? absl::ZeroDuration() : rule.open_after;
   suspicion.end_after = rule.end_after;
-  suspicion.what.advice = std::string(CauseAdvice(suspicion.what.cause));
+  const std::string host = suspicion.component < 0 ? "" : components_.HostAt(suspicion.component);
+  suspicion.what.advice = AdviceOf(suspicion.what, host);
+  if (suspicion.what.place.empty()) suspicion.what.place = components_.PlaceOf(suspicion.what.scope);
   if (suspicion.what.start_ns == 0) suspicion.what.start_ns = scene.picture.now_ns;
   std::pair<Cause, std::string> key{suspicion.what.cause, suspicion.what.scope};
   scene.suspicions.emplace(std::move(key), std::move(suspicion));

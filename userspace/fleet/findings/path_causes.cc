@@ -89,6 +89,9 @@ Suspicion Findings::Of(const Scene& scene, Cause cause, const Suspect& suspect) 
   std::vector<std::string> shown = s.what.one_of;
   if (shown.size() > kMostOneOf) shown.resize(kMostOneOf);
   s.what.scope = absl::StrCat("one of: ", absl::StrJoin(shown, ", "));
+  std::vector<std::string> places;
+  for (const std::string& scope : shown) places.push_back(components_.PlaceOf(scope));
+  s.what.place = absl::StrCat("one of: ", absl::StrJoin(places, ", "));
   if (shown.size() < s.what.one_of.size())
     absl::StrAppend(&s.what.scope, " and ", s.what.one_of.size() - shown.size(), " more");
   s.what.evidence.push_back("no path tells them apart");

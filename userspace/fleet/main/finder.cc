@@ -53,6 +53,7 @@ Finder::Finder(UplinkService& uplink, Store& store, Alerts& alerts, Drainer& dra
       muter_(muter),
       incidents_(incidents),
       file_(std::move(file)),
+      causes_(rules.findings.causes),
       findings_(rules.findings),
       slas_(rules.slas),
       thread_([this] { Run(); }) {}
@@ -523,6 +524,7 @@ void Finder::Keep(const std::vector<Finding>& changed) {
     const Finding& f = unkept.finding;
     pb::FleetFinding message = MessageOf(f);
     message.set_muted_by(unkept.muted_by);
+    message.set_severity(std::string(SeverityName(RuleOf(causes_, f.cause).severity)));
     rows.push_back({id, f.start_ns, f.end_ns, message.SerializeAsString()});
   }
   const absl::Status kept = store_.PutFindings(rows);

@@ -89,6 +89,7 @@ class Finder {
   Muter& muter_;
   IncidentTaker& incidents_;
   const FleetFile file_;
+  const CauseRules causes_;
   Findings findings_;
   SlaWatch slas_;
   std::vector<SlaWord> sla_words_;  // as of slas_ns_

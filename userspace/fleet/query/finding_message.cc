@@ -18,6 +18,7 @@ pb::FleetFinding MessageOf(const Finding& finding) {
   for (const std::string& host : finding.hosts) out.add_hosts(host);
   for (const std::string& job : finding.jobs) out.add_jobs(job);
   for (const std::string& sentence : finding.did) out.add_did(sentence);
+  out.set_place(finding.place);
   for (const std::string& scope : finding.one_of) out.add_one_of(scope);
   out.set_advice(finding.advice);
   for (const LinkId& id : finding.links) {
@@ -45,6 +46,7 @@ absl::StatusOr<Finding> FindingOf(const pb::FleetFinding& message) {
   out.hosts = {message.hosts().begin(), message.hosts().end()};
   out.jobs = {message.jobs().begin(), message.jobs().end()};
   out.did = {message.did().begin(), message.did().end()};
+  out.place = message.place();
   out.one_of = {message.one_of().begin(), message.one_of().end()};
   out.advice = message.advice();
   for (const pb::FleetLinkId& link : message.links()) {
