@@ -32,12 +32,15 @@ struct FlowLook {
   uint64_t gaps = 0, missing = 0;  // … what was told last
   int64_t in_flight = -1;          // packets; −1 = not known
   bool other_class = false;        // than the probes between the two NICs
+  bool awaited = false;            // a collective waits for what it carries
 };
 
 class CauseBook {
  public:
   // A probe of ours came back.
   void Answered(uint32_t pair, uint8_t slot);
+  // The peer's path of this number towards us is dead, by its kernel's verdict: until it is heard again.
+  void PeersPathDied(uint32_t pair, uint8_t slot);
   // Once per decision window, in this order: the pair, then its flows. `shared` as it stands in the map: its rounds
   // tell what was sent and what came from the peer.
   void LookAtPair(uint32_t index, const control::PairObservation& seen, const cw_pair& shared);
@@ -81,6 +84,7 @@ class CauseBook {
     int ecn_samples = 0, marked = 0;
     uint32_t answered = 0, peer_sent = 0, peer_heard = 0;
     bool peer_heard_ever = false;  // since the peer probes its slot of this number
+    bool peer_dead = false;        // as the peer says
   };
   struct Pair {
     PairKey key;
@@ -114,6 +118,12 @@ class CauseBook {
   absl::flat_hash_map<std::pair<PairKey, FlowKey>, control::CauseVerdict> verdicts_;
   absl::flat_hash_map<std::pair<PairKey, FlowKey>, Told> told_;
 };
+
+// What people are alarmed by: that a sender has little to send is no fault where nobody waits for it.
+inline control::Cause CauseToTell(const control::CauseVerdict& verdict) {
+  const bool idle = verdict.cause == control::Cause::kSlowSender && !verdict.awaited;
+  return idle ? control::Cause::kNone : verdict.cause;
+}
 
 // Into a peer's status or a flow, where nothing stands yet.
 template <typename Message>
