@@ -43,7 +43,7 @@ struct Told {
   CauseVerdict verdict;  // that holds
   Cause candidate = Cause::kNone;
   bool awaited = false;  // the candidate
-  int windows = 0;  // in a row that the candidate was found
+  int windows = 0;       // in a row that the candidate was found
   int64_t last_window = 0;
 };
 
@@ -128,8 +128,8 @@ struct CauseState::Impl {
   bool Congested(const FlowFacts& flow, const Lost& probes) const;
   double OwnQueue() const;
   Lost Marks(const PathId& path) const;
-  bool Queues(const CausePath& path, double own_ns = 0) const {
-    return path.queue_ns - own_ns > std::max(rules.queue_over_base * path.base_ns, floor_ns);
+  bool Queues(const CausePath& path, double less_ns = 0) const {
+    return path.queue_ns - less_ns > std::max(rules.queue_over_base * path.base_ns, floor_ns);
   }
   CauseVerdict Damp(CauseVerdict now);
   void Forget();
@@ -304,9 +304,8 @@ bool CauseState::Impl::OthersAlike(const CausePair& pair, const PairFacts& own, 
     if (key == pair.pair || !f.queue_known) continue;
     const bool is_near = std::find_first_of(f.last_links.begin(), f.last_links.end(), own.last_links.begin(),
                                             own.last_links.end()) != f.last_links.end();
-    const bool is_alike =
-        f.common_queue_ns - flow.own_ns >= as_much ||
-        (flow.by_marks && f.common_marked >= rules.alike * own.common_marked);
+    const bool is_alike = f.common_queue_ns - flow.own_ns >= as_much ||
+                          (flow.by_marks && f.common_marked >= rules.alike * own.common_marked);
     ++known;
     alike += is_alike ? 1 : 0;
     near += is_near ? 1 : 0;
@@ -412,9 +411,8 @@ Cause CauseState::Impl::CauseOf(const CauseWindow& w, const CausePair& pair, con
     return Cause::kSlowReceiver;
   }
   if (m.marked || m.queued) {
-    const bool common =
-        m.by_marks ? f.common_marked >= rules.alike * m.marked_share
-                   : f.common_queue_ns - m.own_ns >= rules.alike * (m.queue_ns - m.own_ns);
+    const bool common = m.by_marks ? f.common_marked >= rules.alike * m.marked_share
+                                   : f.common_queue_ns - m.own_ns >= rules.alike * (m.queue_ns - m.own_ns);
     const bool alike = f.queue_known && common && !OthersAlike(pair, f, m);
     return alike ? Cause::kIncast : Cause::kFabricContention;
   }

@@ -121,7 +121,8 @@ struct CausePair {
 
 struct CauseWindow {
   double seconds = 0;
-  double line_rate_bps = 0;  // of the NIC that all these pairs share; 0 = not known: slow is then only who is marked or loses
+  double line_rate_bps =
+      0;  // of the NIC that all these pairs share; 0 = not known: slow is then only who is marked or loses
   std::vector<CausePair> pairs;
 };
 

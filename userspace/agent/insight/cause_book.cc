@@ -133,7 +133,6 @@ void CauseBook::LookAtFlow(uint32_t index, const FlowLook& look) {
   }
   flow.slot = look.slot;
   flow.other_class = look.other_class;
-  flow.awaited = look.awaited;
   last = {look, true, true};
 }
 
@@ -173,6 +172,7 @@ control::CausePair CauseBook::Take(Pair& pair, double reverse_ns, bool lossless)
   }
   for (auto& [key, flow] : pair.flows) {
     if (flow.looks > 0) flow.in_flight /= flow.looks;
+    flow.awaited = awaited_.contains(key);
     out.flows.push_back(flow);
   }
   pair.flows.clear();

@@ -9,9 +9,11 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "maps/abi.h"
 #include "userspace/control/causes.h"
 #include "userspace/control/contention.h"
@@ -32,7 +34,6 @@ struct FlowLook {
   uint64_t gaps = 0, missing = 0;  // … what was told last
   int64_t in_flight = -1;          // packets; −1 = not known
   bool other_class = false;        // than the probes between the two NICs
-  bool awaited = false;            // a collective waits for what it carries
 };
 
 class CauseBook {
@@ -45,6 +46,9 @@ class CauseBook {
   // tell what was sent and what came from the peer.
   void LookAtPair(uint32_t index, const control::PairObservation& seen, const cw_pair& shared);
   void LookAtFlow(uint32_t pair, const FlowLook& flow);
+
+  // Flows that a collective waits for in this window.
+  void SetAwaited(absl::flat_hash_set<FlowKey> flows) { awaited_ = std::move(flows); }
 
   // Ends a window of the pairs of one NIC and judges it; verdicts that changed. reverse_ns: by pair, one way back.
   // `lossless`: no record of a probe was lost here in this window.
@@ -112,6 +116,7 @@ class CauseBook {
   control::CausePair Take(Pair& pair, double reverse_ns, bool lossless);
 
   control::CauseRules rules_;
+  absl::flat_hash_set<FlowKey> awaited_;
   std::map<uint32_t, Pair> pairs_;
   absl::flat_hash_map<FlowKey, Totals> totals_;
   std::map<uint32_t, control::CauseState> nics_;

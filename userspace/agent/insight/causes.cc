@@ -103,6 +103,7 @@ void Causes::Judge(int64_t now_ns, uint64_t ring_losses) {
   judged_ns_ = now_ns;
   const bool lossless = ring_losses_ == ring_losses;
   ring_losses_ = ring_losses;
+  if (!flows_.sent.empty()) book_.SetAwaited(awaited_(now_ns));
   for (const NicState& nic : nics_) {
     CauseBook::NicPairs group{.nic = nic.ifindex, .line_rate_bps = nic.rate_bps, .lossless = lossless};
     for (const auto& [index, pair] : pairs_) {

@@ -30,8 +30,8 @@ class Causes {
   // The label of the process that sends it, or else its name; "": not known.
   using JobOfFlow = std::function<std::string(const FlowKey&)>;
 
-  // Whether a collective waits for what the flow carries: control::CauseFlow::awaited.
-  using Awaited = std::function<bool(const FlowKey&, int64_t now_ns)>;
+  // Those whose process has posted work that a collective waits for.
+  using Awaited = std::function<absl::flat_hash_set<FlowKey>(int64_t now_ns)>;
 
   // All of them outlive it.
   Causes(const FlowBook& flows, const PairTable& pairs, const NicTable& nics, const probe::Mesh& mesh,
