@@ -139,6 +139,18 @@ TEST(Pause, AnswersThatCameAfterTheHealProveNoPause) {
             400);
 }
 
+TEST(Pause, AnIdlePairsPauseIsFoundOnceItsRareProbesAreMissed) {
+  PauseWatch watch(0, kFound);  // a round each 100 ms
+  int64_t found_ms = -1;
+  for (uint32_t ms = 0; ms < 1000 && found_ms < 0; ++ms) {
+    if (watch.Ask(ms * kMs, kVerdict + ms / 100, ms)) watch.Answered(ms * kMs, ms);
+    watch.Step(ms * kMs, kProgress, kVerdict + ms / 100);
+    if (watch.verdict() != Silence::kUnknown) found_ms = ms;
+  }
+  EXPECT_EQ(watch.verdict(), Silence::kPaused);
+  EXPECT_EQ(found_ms, 300);
+}
+
 TEST(Pause, RoundsThatWereNeverSentAreNotMissed) {
   PauseWatch watch(0, kFound);
   for (uint32_t token = 1; token <= 3; ++token) {

@@ -7,7 +7,8 @@
 namespace cw::control {
 namespace {
 
-constexpr size_t kMostOpen = 64;                      // questions
+constexpr size_t kMostOpen = 64;  // questions
+constexpr int kLeastHeld = 2;
 constexpr uint32_t kWatched = 64;                     // rounds
 constexpr uint8_t kBestEffort = 0, kLowPriority = 8;  // CS0, CS1
 
@@ -24,8 +25,12 @@ bool PauseWatch::Ask(int64_t now_ns, uint32_t round, uint32_t token) {
   if (asked_ns_ != INT64_MIN && now_ns - asked_ns_ < every_ns) return false;
   asked_ns_ = now_ns;
   ++asked_;
+  if (open_.size() >= kMostOpen) {  // one without an answer makes room; those with one wait for their proof
+    const auto idle = std::find_if(open_.begin(), open_.end(), [](const Question& q) { return !q.answered; });
+    if (idle == open_.end()) return true;
+    open_.erase(idle);
+  }
   open_.push_back({.token = token, .round = round, .asked_ns = now_ns});
-  if (open_.size() > kMostOpen) open_.pop_front();
   return true;
 }
 
@@ -52,7 +57,8 @@ void PauseWatch::CountProven(int64_t now_ns, uint32_t round) {
   int64_t wait_ns = std::min(found_.silence_ns, rules_.doubt_ns);
   if (verdict_ == Silence::kDead) wait_ns = std::max(found_.silence_ns, rules_.forget_ns);
   const auto proven = [&](const Question& q) {
-    return q.answered && now_ns - q.asked_ns >= wait_ns && static_cast<int32_t>(round - q.round) >= static_cast<int32_t>(found_.limit);
+    return q.answered && now_ns - q.asked_ns >= wait_ns &&
+           static_cast<int32_t>(round - q.round) >= static_cast<int32_t>(found_.limit);
   };
   answers_ += static_cast<int>(std::erase_if(open_, proven));
 }
@@ -62,7 +68,7 @@ bool PauseWatch::ClassStands(int64_t now_ns) const {
 }
 
 Silence PauseWatch::Judge(int64_t now_ns) const {
-  if (Missed() > 1 && held() + 1 >= static_cast<int>(Missed())) return Silence::kPaused;
+  if (held() >= std::max(kLeastHeld, static_cast<int>(Missed()) - 1)) return Silence::kPaused;
   const bool passes = answered_ns_ != INT64_MIN && now_ns - answered_ns_ < rules_.forget_ns;
   const bool young = now_ns - began_ns_ < rules_.longest_ns;
   if (passes && young && (answers_ >= rules_.answers || verdict_ == Silence::kPaused)) return Silence::kPaused;
