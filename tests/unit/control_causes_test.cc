@@ -225,7 +225,7 @@ TEST_F(Queueing, WithoutARateNothingIsCongestedUnlessPacketsAreMarkedOrLost) {
   Path(0, 0).marked = 20;
   EXPECT_EQ(Judged().cause, Cause::kFabricContention);
   Path(0, 0).marked = 0;
-  Flow().seq_naks = 2;
+  Flow().seq_naks = 3;
   EXPECT_EQ(Judged().cause, Cause::kFabricContention);
   Path(0, 1).queue_ns = 2e5;
   EXPECT_EQ(Judged().cause, Cause::kIncast);
