@@ -183,6 +183,8 @@ class ACollective : public ManyProfiles {
     op.generation = 1;
     op.coll = cw_prof_handle(CW_PROF_COLL, 1, 0);
     op.is_send = 1;
+    op.qps = 1;
+    op.qp[0] = {.qpn = 9, .requests = 3};  // that are complete
     cw_prof_record record{.seq = 2, .type = CW_PROF_COLL_START};
     record.time_ns = static_cast<uint64_t>(kSecond);
     record.coll = op.coll;
