@@ -149,12 +149,13 @@ static int describe(const struct cw_clock_line* line, const struct instant* now,
   const uint64_t elapsed_ns = distance(base_ns, line->base_ns);
   const uint64_t tai_bound_ns = (uint64_t)line->tai_bound_ns + growth(elapsed_ns, line->drift_q32);
   struct cw_clock_time t = {0};
-  uint64_t bound_ns;
+  uint64_t bound_ns, likely_ns;
   const int error = place(line, base_ns, extra_ns, &t.fleet_ns, &bound_ns);
   if (error) return error;
   t.earliest_ns = sub(t.fleet_ns, (int64_t)bound_ns);
   t.latest_ns = add(t.fleet_ns, (int64_t)bound_ns);
-  t.error_est_ns = (int64_t)((line->error_est_ns + growth(elapsed_ns, line->error_drift_q32) + extra_ns) & INT64_MAX);
+  likely_ns = line->error_est_ns + growth(elapsed_ns, line->error_drift_q32) + extra_ns;
+  t.error_est_ns = (int64_t)(likely_ns < bound_ns ? likely_ns : bound_ns);
   t.tai_bound_ns = -1;
   if (line->tai_bound_ns >= 0 && tai_bound_ns < BOUND_MAX_NS) {
     t.tai_offset_ns =

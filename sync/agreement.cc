@@ -296,10 +296,11 @@ void Agreement::Impl::Publish(const std::vector<NeighbourView>& views) {
     time.trouble = FleetTrouble::kSettling;
   }
   if (time.state == SyncState::kSynchronised && merge_ns > 0) time.trouble = FleetTrouble::kMerging;
-  time.error_est_ns = std::llround(std::min(error_ns, kNowhereNs)) + local_likely_ns;
-  time.error_drift_ppb = ErrorDriftPpb();
   time.bound_ns =
       std::llround(settled && !unvouched && !unmeasured ? bound.bound_ns(BoundHops()) : kNowhereNs) + local_bound_ns;
+  // What scatters is an estimate, what bounds is proven: nothing is likely that surely is not.
+  time.error_est_ns = std::min<int64_t>(std::llround(std::min(error_ns, kNowhereNs)) + local_likely_ns, time.bound_ns);
+  time.error_drift_ppb = ErrorDriftPpb();
   verdicts.resize(views.size());
   double weights = 0;
   for (const Peer& p : peers) weights += p.weight;

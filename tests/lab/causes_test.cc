@@ -117,12 +117,12 @@ class CausesOnFabric : public ::testing::Test {
     }
     return false;
   }
-  // What all hosts say of causes. Slow senders are left out: on a busy machine the emulator is one.
+  // What all hosts say of causes.
   std::string Findings() {
     std::string text;
     for (int host = 0; host < testbed->fabric().hosts(); ++host) {
       for (const v1::Event& event : EventsOf(host, "cause")) {
-        if (event.severity() != v1::SEVERITY_INFO) absl::StrAppend(&text, "h", host, ": ", event.text(), "\n");
+        absl::StrAppend(&text, "h", host, ": ", event.text(), "\n");
       }
     }
     return text;
@@ -144,6 +144,7 @@ TEST_F(CausesOnFabric, ManySendersIntoOneReceiverAreIncastAndNobodyMoves) {
   EXPECT_EQ(after, before) << "moves cannot help";
 }
 
+// Shown, and no event: nobody waits for it (fleet_findings_lab_test has one that a collective waits for).
 TEST_F(CausesOnFabric, AHostThatSendsLessThanItCouldIsASlowSender) {
   ASSERT_NO_FATAL_FAILURE(Up(1));
   JobSpec job = Job(0, 1);
@@ -151,9 +152,8 @@ TEST_F(CausesOnFabric, AHostThatSendsLessThanItCouldIsASlowSender) {
   ASSERT_TRUE(emulator->AddJob(job).ok());
   ASSERT_TRUE(emulator->Start().ok());
   EXPECT_EQ(CauseOf(0, "slow sender", absl::Seconds(30)), "slow sender");
-  const std::vector<v1::Event> events = EventsOf(0, "cause");
-  ASSERT_FALSE(events.empty());
-  EXPECT_GT(events.front().evidence_size(), 5);
+  EXPECT_TRUE(AfterLooks(*testbed, 5));
+  EXPECT_EQ(Findings(), "");
   EXPECT_TRUE(EventsOf(0, "decision").empty());
 }
 

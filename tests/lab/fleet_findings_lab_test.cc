@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the fleet service finds from the words of real agents, while two things are wrong at once on one fabric: cables
-// that were exchanged, a job that sends too little.
+// that were exchanged, a job whose collective waits for a host that sends too little.
 #include <gmock/gmock.h>
 
 #include "absl/strings/str_cat.h"
 #include "tests/lab/fleet_service_rig.h"
+#include "userspace/lab/agent_launcher.h"
+#include "userspace/lab/waiting_rank.h"
 
 namespace cw::lab {
 namespace {
@@ -42,8 +44,28 @@ class FleetFindingsOnFabric : public FleetServiceRig {
     ASSERT_TRUE(emulator_->AddJob(job).ok());
     ASSERT_TRUE(emulator_->Start().ok());
   }
+  void LetItsCollectiveWait() {
+    WaitingRankSpec spec{.socket = DescribeAgentHost(testbed_->fabric(), 1).run_dir + "/inproc.sock",
+                         .job = "train",
+                         .plugin = NCCL_PLUGIN};
+    for (const FlowReport& flow : emulator_->TakeSnapshot().flows) spec.qpns.push_back(flow.source_qpn);
+    ASSERT_FALSE(spec.qpns.empty());
+    auto rank = WaitingRank::Start(spec);
+    ASSERT_TRUE(rank.ok()) << rank.status();
+    rank_ = *std::move(rank);
+  }
+  // Its own agent has shown it as slow for so long, at a stretch: a finding would have come.
+  bool SlowForSeconds(int seconds) {
+    const absl::StatusOr<api::v1::QpsReply> reply = testbed_->agent(1).Qps({});
+    const bool slow = reply.ok() && reply->flows_size() > 0 && reply->flows(0).cause() == "slow sender";
+    if (!slow) slow_since_ = absl::InfiniteFuture();
+    if (slow) slow_since_ = std::min(slow_since_, absl::Now());
+    return absl::Now() - slow_since_ >= absl::Seconds(seconds);
+  }
 
   std::unique_ptr<Emulator> emulator_;
+  std::unique_ptr<WaitingRank> rank_;
+  absl::Time slow_since_ = absl::InfiniteFuture();
 };
 
 TEST_F(FleetFindingsOnFabric, SwappedCablesAndASlowSenderAreOneFindingEach) {
@@ -59,6 +81,11 @@ TEST_F(FleetFindingsOnFabric, SwappedCablesAndASlowSenderAreOneFindingEach) {
   ASSERT_NO_FATAL_FAILURE(StartSlowJob());
   EXPECT_TRUE(Eventually([&] { return !TheOne("cables swapped").is_null(); })) << Findings().dump(1) << Why();
   EXPECT_EQ(TheOne("cables swapped").value("scope", ""), "cables at 10.1.1.3, 10.1.2.3") << Findings().dump(1);
+  // It sends little all this time, and nobody waits for it: neither finding nor event.
+  EXPECT_TRUE(Eventually([&] { return SlowForSeconds(12); })) << Why();
+  EXPECT_TRUE(TheOne("slow sender").is_null()) << Findings().dump(1);
+  EXPECT_TRUE(bed_->Ask({"events", "--host", "h1", "--type", "cause"})["events"].empty());
+  ASSERT_NO_FATAL_FAILURE(LetItsCollectiveWait());
   EXPECT_TRUE(Eventually([&] { return !TheOne("slow sender").is_null(); })) << Findings().dump(1) << Why();
   const json slow = TheOne("slow sender");
   EXPECT_EQ(slow.value("scope", ""), "host h1") << slow.dump(1);

@@ -56,11 +56,14 @@ TEST_F(Book, ASlotThatThePeerGivesUpHasNotStopped) {
 
 TEST_F(Book, AProbedSlotThatIsNotHeardAnyMoreIsOneDirectionBad) {
   for (int i = 0; i < 5; ++i) Window(0b10111);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(Window(0b10101), control::Cause::kNone) << "the peer says nothing of it";
+  book_.PeersPathDied(kPair, 1);
   Window(0b10101);
   for (int i = 0; i < 60; ++i) EXPECT_EQ(Window(0b10101), control::Cause::kOneDirection);
   Window(0b10111);
   Window(0b10111);
   EXPECT_EQ(Window(0b10111), control::Cause::kNone);
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(Window(0b10101), control::Cause::kNone) << "that verdict was over";
 }
 
 TEST_F(Book, ANewSlotOfThePeerHasLostNothingBeforeIt) {
@@ -73,7 +76,7 @@ TEST_F(Book, ANewSlotOfThePeerHasLostNothingBeforeIt) {
 TEST_F(Book, WhatComesAndGoesIsToldOnceAMinute) {
   constexpr int64_t kS = 1'000'000'000;
   const auto worth = [&](control::Cause cause, int64_t at_s) {
-    return book_.WorthTelling({.pair = seen_.pair, .cause = cause}, at_s * kS);
+    return book_.WorthTelling({.pair = seen_.pair, .cause = cause, .awaited = true}, at_s * kS);
   };
   using control::Cause;
   EXPECT_FALSE(worth(Cause::kNone, 0)) << "nothing had begun";
@@ -85,6 +88,16 @@ TEST_F(Book, WhatComesAndGoesIsToldOnceAMinute) {
   EXPECT_TRUE(worth(Cause::kNone, 30));
   EXPECT_TRUE(worth(Cause::kSlowSender, 31));
   EXPECT_TRUE(worth(Cause::kIncast, 90));
+}
+
+TEST_F(Book, ASenderThatNobodyWaitsForIsNotWorthTelling) {
+  const control::CauseVerdict idle{.pair = seen_.pair, .cause = control::Cause::kSlowSender};
+  control::CauseVerdict awaited = idle;
+  awaited.awaited = true;
+  EXPECT_FALSE(book_.WorthTelling(idle, 0));
+  EXPECT_TRUE(book_.WorthTelling(awaited, 1));
+  EXPECT_TRUE(book_.WorthTelling(idle, 2)) << "the end of what was told";
+  EXPECT_FALSE(book_.WorthTelling({.pair = seen_.pair}, 3));
 }
 
 TEST_F(Book, APeerThatDoesNotSayIsNotJudged) {

@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "sync/neighbours.h"
 #include "tests/unit/time_units.h"
@@ -220,6 +221,26 @@ TEST(AgentClock, HostsAgreeAndTellItOnce) {
     EXPECT_EQ(event.type, "clock");
     EXPECT_EQ(event.evidence[0].first, "timeline");
     EXPECT_EQ(event.evidence[0].second, TimelineName(fleet.clock(i).Claim().timeline));
+  }
+}
+
+// What scatters may be far more than what is proven.
+TEST(AgentClock, NoViewSaysThatMoreIsLikelyThanIsPossible) {
+  Fleet fleet(5);
+  fleet.link_error_ns = 352'799'500;
+  fleet.Run(20);
+  for (int i = 0; i < 5; ++i) {
+    const sync::FleetTime& time = fleet.clock(i).now();
+    EXPECT_LE(time.error_est_ns, time.bound_ns);
+    EXPECT_LE(fleet.clock(i).Claim().error_est_ns, time.bound_ns);
+    const v1::ClockTracking t = fleet.Reply(i).tracking();
+    EXPECT_LE(t.error_est_ns(), t.bound_ns());
+    for (const telemetry::Event& event : fleet.events(i)) {
+      std::map<std::string, int64_t> numbers;
+      for (const auto& [name, value] : event.evidence) (void)absl::SimpleAtoi(value, &numbers[name]);
+      EXPECT_LE(numbers["error_est_ns"], numbers["bound_ns"]) << event.text;
+    }
+    EXPECT_EQ(fleet.CountEvents(i, "352799.5 us"), 0);
   }
 }
 

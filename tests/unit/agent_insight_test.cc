@@ -24,19 +24,21 @@ class CausesPart : public ::testing::Test {
   CausesPart() { causes_.SetRules(true, {}); }
 
   // A window in which a flow to 7 sends data and its receiver refuses some.
-  void Window() {
+  void Window(uint64_t naks = 3) {
     FlowEntry& flow = host_.AddSent(7);
     flow.window_packets = 1000;
     flow.window_bytes = 4'000'000;
     flow.tx.flow.packets += 1000;
+    flow.tx.flow.bytes += 4'000'000;
     flow.answers.known = true;
-    flow.answers.seq_naks += 3;
+    flow.answers.seq_naks += naks;
     causes_.Look({.pairs = {{.pair = {host_.local, host_.remote}}}});
     causes_.Judge(now_ns_ += kSecond, 0);
   }
 
   OnePair host_;
   std::map<FlowKey, cw_flow> received_;
+  absl::flat_hash_set<FlowKey> awaited_;
   Causes causes_{host_.flows,
                  host_.pairs,
                  host_.nics,
@@ -47,6 +49,7 @@ class CausesPart : public ::testing::Test {
                    return at == received_.end() ? absl::StatusOr<cw_flow>(absl::NotFoundError("")) : at->second;
                  },
                  [this](const FlowKey& flow) { return flow == host_.FlowTo(7) ? "train" : ""; },
+                 [this](int64_t) { return awaited_; },
                  host_.names,
                  host_.mail,
                  host_.events};
@@ -101,6 +104,24 @@ TEST_F(CausesPart, ASlowReceiverIsToldWithThePeersNameAndTheJob) {
   EXPECT_EQ(told.flow, host_.FlowTo(7).Id().ToString());
   EXPECT_THAT(told.text, HasSubstr("queue pair to h2 qp 0x7"));
   EXPECT_THAT(told.evidence, testing::Contains(testing::Pair("job", "train")));
+}
+
+// As README's own traffic does: it sends 10 of 390 Mbit/s, because it has no more to send.
+TEST_F(CausesPart, ASenderThatNobodyWaitsForIsShownAndNotTold) {
+  host_.nics.front().rate_bps = 390e6;
+  for (int i = 0; i < 10; ++i) Window(0);
+  const PairKey pair{host_.local, host_.remote};
+  EXPECT_EQ(causes_.book().Of(pair, host_.FlowTo(7)).cause, control::Cause::kSlowSender);
+  EXPECT_THAT(host_.events.all, IsEmpty());
+  awaited_ = {host_.FlowTo(7)};
+  for (int i = 0; i < 5; ++i) Window(0);
+  ASSERT_THAT(host_.events.all, SizeIs(1));
+  EXPECT_THAT(host_.events.all[0].text, HasSubstr("slow sender, a collective waits for it: it sends"));
+  EXPECT_THAT(host_.events.all[0].evidence, testing::Contains(testing::Pair("cause", "slow sender")));
+  awaited_.clear();
+  for (int i = 0; i < 5; ++i) Window(0);
+  ASSERT_THAT(host_.events.all, SizeIs(2));
+  EXPECT_THAT(host_.events.all[1].evidence, testing::Contains(testing::Pair("cause", "none")));
 }
 
 class GapsPart : public ::testing::Test {

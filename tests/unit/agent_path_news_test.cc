@@ -36,6 +36,10 @@ class PathNewsPart : public ::testing::Test {
     verdict.pair = static_cast<uint16_t>(host_.index);
     verdict.ns = static_cast<uint64_t>(clock_.NowNs());
     verdict.silence_ns = 10 * kMs;
+    verdict.limit = 3;
+    if (to == CW_SLOT_DEAD) host_.shared().slot[slot].progress_round = host_.shared().cur_round - 4;
+    verdict.progress_round = host_.shared().slot[slot].progress_round;
+    verdict.round = host_.shared().cur_round - 1;  // three were missed
     host_.shared().slot[slot].state = to;
     return verdict;
   }
@@ -45,11 +49,22 @@ class PathNewsPart : public ::testing::Test {
   void Run(int ticks, bool answers) {
     for (int i = 0; i < ticks; ++i) {
       clock_.Advance(2 * kMs);
+      host_.shared().cur_round += 2;
       timers_.Run();
       for (const probe::ClassQuestion& question : std::exchange(asked_, {})) {
-        if (answers) news_.OnClassQuestion(host_.pair(), {.slot = question.slot, .answer = true});
+        if (answers)
+          news_.OnClassQuestion(host_.pair(), {.slot = question.slot, .answer = true, .token = question.token});
       }
     }
+  }
+  // The answer to the probe of this round, sent so long after the verdict (before it: < 0).
+  void Arrives(uint8_t slot, uint32_t round, int64_t sent_ns, int64_t took_ns) {
+    cw_ev_probe probe{.type = CW_EV_PROBE, .slot = slot, .round = round};
+    SlotState& state = host_.pair().slot[slot];
+    probe.t1 = state.silence->verdict.ns + static_cast<uint64_t>(sent_ns);
+    probe.t4 = probe.t1 + static_cast<uint64_t>(took_ns);
+    host_.shared().slot[slot].progress_round = std::max(host_.shared().slot[slot].progress_round, round);
+    news_.OnProbeOfSilent(host_.pair(), state, probe);
   }
   std::string Told() {
     std::string all;
@@ -129,12 +144,59 @@ TEST_F(PathNewsPart, AFirstSignOfLifeIsNoNews) {
 TEST_F(PathNewsPart, APausedPathIsNoFailureAndDampsNothing) {
   for (int i = 0; i < 5; ++i) {
     Die(2);
-    Run(8, true);
+    Run(12, true);
     EXPECT_THAT(Told(), HasSubstr("path 2 to h2 is paused, not dead: DSCP 40 passes"));
     Revive(2);
     EXPECT_THAT(Told(), HasSubstr("goes on: it was paused"));
   }
   EXPECT_EQ(blocked_, 0);
+}
+
+// A cut that heals after 40 ms, under traffic: what was sent since then waits behind it for longer than the silence
+// was.
+TEST_F(PathNewsPart, AHealedCutWasNoPauseAndItsFlapCounts) {
+  for (int i = 0; i < 5; ++i) {
+    Die(2);
+    const uint32_t verdict = host_.shared().cur_round - 1;
+    Run(20, false);
+    EXPECT_THAT(Told(), HasSubstr("path 2 to h2 is dead"));
+    for (uint32_t k = 0; k < 8; ++k) Arrives(2, verdict + 41 + k, (40 + k) * kMs, 25 * kMs);
+    Run(1, true);
+    Revive(2);
+    const std::string told = Told();
+    EXPECT_THAT(told, testing::Not(HasSubstr("paused")));
+    EXPECT_THAT(told, HasSubstr("path 2 to h2 is up again"));
+  }
+  EXPECT_EQ(blocked_, 1 << 2);
+}
+
+// The same times, but what arrives are the probes that the verdict missed.
+TEST_F(PathNewsPart, ProbesThatWereSentBeforeTheSilenceAndArriveAfterItWerePausedAndFlapNothing) {
+  for (int i = 0; i < 5; ++i) {
+    Die(2);
+    const uint32_t verdict = host_.shared().cur_round - 1;
+    Run(20, false);
+    EXPECT_THAT(Told(), HasSubstr("path 2 to h2 is dead"));
+    for (uint32_t k = 0; k < 3; ++k) Arrives(2, verdict - 2 + k, -(3 - int64_t{k}) * kMs, 43 * kMs);
+    Run(1, false);
+    EXPECT_THAT(Told(), HasSubstr("path 2 to h2 was paused, not dead: what was missing arrives late"));
+    Revive(2);
+  }
+  EXPECT_EQ(blocked_, 0);
+}
+
+TEST_F(PathNewsPart, AnswersInAnotherClassThatComeAfterTheHealAreNoPause) {
+  for (int i = 0; i < 5; ++i) {
+    Die(2);
+    Run(20, false);
+    Run(35, true);  // the path is back; its own class has its first probe 70 ms later
+    EXPECT_THAT(Told(), HasSubstr("path 2 to h2 is dead"));
+    Arrives(2, host_.shared().cur_round, 109 * kMs, kMs);
+    Run(1, true);
+    Revive(2);
+    EXPECT_THAT(Told(), testing::Not(HasSubstr("paused")));
+  }
+  EXPECT_EQ(blocked_, 1 << 2);
 }
 
 TEST_F(PathNewsPart, APathThatFlapsIsKeptFreeUnlessOurOwnLinkWasGone) {

@@ -46,8 +46,8 @@ class LinkFlapsPart : public ::testing::Test {
     verdict.witness = CW_SLOT_NONE;
     verdict.ns = static_cast<uint64_t>(clock_.NowNs());
     verdict.silence_ns = kSecond / 100;
-    host_.pair().slot[slot].silence =
-        SilentPath{.watch = {clock_.NowNs(), 0}, .verdict = verdict, .damping = control::PathDamping()};
+    host_.pair().slot[slot].silence = SilentPath{
+        .watch = {clock_.NowNs(), control::SilenceFound{}}, .verdict = verdict, .damping = control::PathDamping()};
     flaps.Blame(host_.pair(), verdict);
   }
   // Ticks until no death is open any more.

@@ -50,7 +50,8 @@ TEST_F(PathsViewPart, APeerIsChosenByNameOrAddress) {
 TEST_F(PathsViewPart, ADeadPathThatIsFoundPausedIsPaused) {
   shared(0).state = CW_SLOT_DEAD;
   EXPECT_EQ(paths_view_.Path(host_.pair(), 0).state(), v1::PATH_STATE_DEAD);
-  host_.pair().slot[0].silence = SilentPath{.watch = {clock_.NowNs(), 0}, .damping = control::PathDamping()};
+  host_.pair().slot[0].silence =
+      SilentPath{.watch = {clock_.NowNs(), control::SilenceFound{}}, .damping = control::PathDamping()};
   EXPECT_EQ(paths_view_.Path(host_.pair(), 0).state(), v1::PATH_STATE_DEAD) << "not judged yet";
   v1::PeerStatus peer;
   v1::PathCounts counts;

@@ -308,6 +308,8 @@ void Fabric::EndWindow(double t) {
       CausePath path{.slot = static_cast<uint8_t>(s), .base_ns = kBaseS * 1e9};
       path.last_link = 1 + static_cast<uint64_t>(Down(s, h / kHostsPerLeaf));
       path.usable = d.answered > 0;
+      path.dead = !path.usable;
+      path.peer_dead = d.peer_sent > 0 && d.peer_heard == 0;  // as the peer's agent says
       path.queue_samples = static_cast<int>(d.queue_ns.size());
       path.ecn_samples = path.queue_samples;
       path.marked = d.marked;

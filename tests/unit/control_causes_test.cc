@@ -180,5 +180,111 @@ TEST(Causes, OnlyLossesOfAPathThatDoesNotQueueAreGrey) {
   EXPECT_EQ(judged(std::move(after_a_queue)), Cause::kNone) << "what was lost was lost in the queue";
 }
 
+// Two NICs, and a flow to the first whose path queues.
+class Queueing : public ::testing::Test {
+ protected:
+  Queueing() {
+    for (uint32_t to : {2u, 3u}) {
+      CausePair pair{.pair = {Addr::FromV4(1), Addr::FromV4(to)}, .reverse_ns = 1e4};
+      for (uint8_t s = 0; s < 2; ++s) {
+        pair.paths.push_back({.slot = s, .queue_samples = 100, .queue_ns = 2e5, .base_ns = 1e4, .ecn_samples = 400});
+      }
+      window_.pairs.push_back(pair);
+    }
+    window_.pairs[0].flows = {{.key = kKey, .slot = 0, .packets = 1000, .bytes = 4'000'000, .acks = 1000}};
+    Flow().in_flight = 1;
+    Flow().looks = 25;
+  }
+  CauseFlow& Flow() { return window_.pairs[0].flows[0]; }
+  CausePath& Path(size_t pair, size_t slot) { return window_.pairs[pair].paths[slot]; }
+  CauseVerdict Judged() {
+    CauseState state{CauseRules()};
+    state.Judge(window_);
+    for (const CauseVerdict& v : state.Judge(window_)) {
+      if (v.flow == kKey) return v;
+    }
+    return {};
+  }
+
+  static constexpr double kRate = 1e9;
+  const FlowKey kKey{Addr::FromV4(1), Addr::FromV4(2), 7};
+  CauseWindow window_{.seconds = 1, .line_rate_bps = 0, .pairs = {}};
+};
+
+TEST_F(Queueing, WithoutARateNothingIsCongestedUnlessPacketsAreMarkedOrLost) {
+  window_.pairs.resize(1);
+  EXPECT_EQ(Judged().cause, Cause::kNone);
+  Path(0, 1).queue_ns = 0;
+  EXPECT_EQ(Judged().cause, Cause::kNone);
+  Flow().in_flight = 50;  // acknowledged late
+  EXPECT_EQ(Judged().cause, Cause::kNone);
+  Flow().in_flight = 1;
+  Flow().cnps = 10;
+  EXPECT_EQ(Judged().cause, Cause::kFabricContention);
+  Flow().cnps = 0;
+  Path(0, 0).marked = 20;
+  EXPECT_EQ(Judged().cause, Cause::kFabricContention);
+  Path(0, 0).marked = 0;
+  Flow().seq_naks = 3;
+  EXPECT_EQ(Judged().cause, Cause::kFabricContention);
+  Path(0, 1).queue_ns = 2e5;
+  EXPECT_EQ(Judged().cause, Cause::kIncast);
+}
+
+TEST_F(Queueing, WhatAllPathsOfAHostHaveIsItsOwnDelay) {
+  window_.line_rate_bps = kRate;
+  EXPECT_EQ(Judged().cause, Cause::kSlowSender) << "no link is full";
+  Path(0, 0).queue_ns = 5e5;
+  EXPECT_EQ(Judged().cause, Cause::kFabricContention) << "and what is above that is a queue";
+  Path(0, 1).queue_ns = 5e5;
+  EXPECT_EQ(Judged().cause, Cause::kIncast);
+  for (size_t s : {0, 1}) Path(1, s).queue_ns = 5e5;
+  EXPECT_EQ(Judged().cause, Cause::kSlowSender);
+  Flow().cnps = 100;
+  EXPECT_EQ(Judged().cause, Cause::kFabricContention) << "all uplinks are full: they mark";
+}
+
+TEST_F(Queueing, ASlowSenderIsAwaitedWhereACollectiveWaits) {
+  window_.line_rate_bps = kRate;
+  EXPECT_EQ(Judged().cause, Cause::kSlowSender);
+  EXPECT_FALSE(Judged().awaited);
+  Flow().awaited = true;
+  EXPECT_TRUE(Judged().awaited);
+  EXPECT_EQ(Judged().text.find("a collective waits for it"), 0u);
+  CauseState state{CauseRules()};
+  Flow().awaited = false;
+  for (int i = 0; i < 3; ++i) state.Judge(window_);
+  Flow().awaited = true;
+  state.Judge(window_);
+  bool changed = false;
+  for (const CauseVerdict& v : state.Judge(window_)) changed |= v.flow == kKey && v.changed && v.awaited;
+  EXPECT_TRUE(changed) << "that somebody waits now is news";
+}
+
+// Probes that stop are an inference; the kernels judge by more.
+TEST_F(Queueing, OneDirectionIsBadByTheKernelsVerdictAlone) {
+  window_.pairs.resize(1);
+  CausePath& path = Path(0, 0);
+  for (CausePath& p : window_.pairs[0].paths) p.sent = p.answered = p.peer_sent = p.peer_heard = 100;
+  path.answered = 0;
+  EXPECT_EQ(Judged().cause, Cause::kNone);
+  path.dead = true;
+  path.usable = false;
+  EXPECT_EQ(Judged().cause, Cause::kOneDirection);
+  path.answered = 100;
+  path.dead = false;
+  path.usable = true;
+  path.peer_heard = 0;
+  EXPECT_EQ(Judged().cause, Cause::kNone);
+  CauseState state{CauseRules()};
+  path.peer_dead = true;
+  state.Judge(window_);
+  Cause of_pair = Cause::kNone;
+  for (const CauseVerdict& v : state.Judge(window_)) {
+    if (v.flow == FlowKey{}) of_pair = v.cause;
+  }
+  EXPECT_EQ(of_pair, Cause::kOneDirection);
+}
+
 }  // namespace
 }  // namespace cw::control

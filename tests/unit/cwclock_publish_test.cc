@@ -81,6 +81,18 @@ TEST_F(CwClockPublish, ReadersGetSyncsLine) {
   EXPECT_EQ(t.state, static_cast<uint32_t>(CW_CLOCK_SYNCHRONISED));
 }
 
+TEST_F(CwClockPublish, NoMoreIsLikelyThanIsPossible) {
+  const auto publisher = Start();
+  Publication what = Synchronised(ReadKernelClock(CLOCK_MONOTONIC) - kSecond);
+  what.time.error_est_ns = what.time.bound_ns;
+  what.time.error_drift_ppb = 1e6;  // faster than the bound
+  ASSERT_TRUE(publisher->Publish(what).ok());
+  const Handle clock(path_);
+  cw_clock_time t;
+  ASSERT_EQ(clock.Read(t), 0);
+  EXPECT_LE(t.error_est_ns, t.latest_ns - t.fleet_ns);
+}
+
 // TAI is told for the round, and fleet time's rate is not TAI's: at 33 ppm it leaves its offset by 3.3 us in 0.1 s.
 TEST_F(CwClockPublish, ReadersGetTaiWithItsSlope) {
   const auto publisher = Start();

@@ -53,6 +53,15 @@ TEST_F(CwClock, SlopeAndGrowthFollowThePage) {
   EXPECT_NEAR(static_cast<double>(t.error_est_ns), 50 + elapsed * 1e-6, 5);
 }
 
+TEST_F(CwClock, NoMoreIsLikelyThanIsPossible) {
+  cw_clock_line l = GoodLine(0);
+  l.error_est_ns = 2 * l.bound_ns;  // of an older writer
+  const auto page = MakePage(path_, l);
+  cw_clock_time t;
+  ASSERT_EQ(Handle(path_).Read(t), 0);
+  EXPECT_LE(t.error_est_ns, t.latest_ns - t.fleet_ns);
+}
+
 TEST_F(CwClock, TimesOfOneTimelineAreComparedAndOthersRefused) {
   cw_clock_line l = GoodLine();
   l.timeline = 42;

@@ -172,6 +172,47 @@ TEST_F(ManyProfiles, OneThatWritesWithoutEndDelaysNobody) {
   EXPECT_GT(memories_[0]->unread(), 0u);
 }
 
+// A process with one collective that began at 1 s, and a send of it on queue pair 9.
+class ACollective : public ManyProfiles {
+ protected:
+  ACollective() {
+    Add(1);
+    cw_prof_shared& shared = *shared_[0];
+    shared.coll[0] = {.generation = 1, .open = 1, .comm = 5, .start_ns = static_cast<uint64_t>(kSecond)};
+    cw_prof_op& op = shared.op[0];
+    op.generation = 1;
+    op.coll = cw_prof_handle(CW_PROF_COLL, 1, 0);
+    op.is_send = 1;
+    op.qps = 1;
+    op.qp[0] = {.qpn = 9, .requests = 3};  // that are complete
+    cw_prof_record record{.seq = 2, .type = CW_PROF_COLL_START};
+    record.time_ns = static_cast<uint64_t>(kSecond);
+    record.coll = op.coll;
+    shared.ring[0] = record;
+    shared.head = 1;
+    Poll();
+  }
+  void Post() {
+    shared_[0]->net[0] = {.generation = 1, .qpn = 9, .op = cw_prof_handle(CW_PROF_OP, 1, 0)};
+    shared_[0]->net[0].start_ns = static_cast<uint64_t>(kSecond);
+  }
+};
+
+TEST_F(ACollective, WaitsForWhatIsPostedOnceItHasRunForASecond) {
+  EXPECT_TRUE(profiles_.AwaitedSends(3 * kSecond).empty()) << "nothing is posted: there is nothing to send";
+  Post();
+  EXPECT_TRUE(profiles_.AwaitedSends(kSecond + kSecond / 2).empty()) << "as all collectives do";
+  const std::vector<QpOfProcess> awaited = profiles_.AwaitedSends(3 * kSecond);
+  ASSERT_EQ(awaited.size(), 1u);
+  EXPECT_EQ(awaited[0].qpn, 9u);
+  EXPECT_EQ(awaited[0].pid, 1u);
+  shared_[0]->op[0].is_send = 0;
+  EXPECT_TRUE(profiles_.AwaitedSends(3 * kSecond).empty()) << "it waits for what comes to it";
+  profiles_.Closed(1, 3 * kSecond);
+  shared_[0]->op[0].is_send = 1;
+  EXPECT_TRUE(profiles_.AwaitedSends(3 * kSecond).empty());
+}
+
 TEST(ProfileMemoryMade, WhoeverIsGivenItCannotChangeItsSize) {
   absl::StatusOr<Memory::Made> made = Memory::Make();
   ASSERT_TRUE(made.ok()) << made.status();

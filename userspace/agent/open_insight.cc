@@ -51,8 +51,9 @@ void Agent::OpenInsight() {
     return named.label().empty() ? qp->comm : named.label();
   };
   const auto locate = [this](const rdma::QpInfo& qp, api::v1::CollectiveQp& out) { flows_view_->Locate(qp, out); };
-  causes_ = std::make_unique<Causes>(flows_, pairs_, nics_, engine_->mesh(), *store_, received, job_of, peer_names_,
-                                     *mail_, journal_);
+  const auto awaited = [this](int64_t now_ns) { return jobs_->AwaitedFlows(now_ns); };
+  causes_ = std::make_unique<Causes>(flows_, pairs_, nics_, engine_->mesh(), *store_, received, job_of, awaited,
+                                     peer_names_, *mail_, journal_);
   causes_->SetRules(steering.find_causes, CauseRulesOf(steering));
   gaps_ = std::make_unique<Gaps>(flows_, pairs_, nics_, engine_->mesh(), path_facts, causes_->book(), peer_names_,
                                  journal_);

@@ -33,7 +33,10 @@ absl::Status Agent::OpenIntake() {
   intake_->OnMessage<probe::LinkBatch>([this](auto& pair, const auto& links) { clocks_->OnLinks(pair, links); });
   intake_->OnMessage<probe::NicReports>([this](auto& pair, const auto& told) { nic_failover_->OnReports(pair, told); });
   intake_->OnMessage<probe::Hello>([](PairState& pair, const auto& hello) { pair.version = hello.version; });
-  intake_->OnMessage<probe::PathDeath>([this](auto& pair, const auto& death) { tails_->OnPeersPathDied(pair, death); });
+  intake_->OnMessage<probe::PathDeath>([this](auto& pair, const auto& death) {
+    tails_->OnPeersPathDied(pair, death);
+    causes_->OnPeersPathDied(pair, death);
+  });
   intake_->OnMessage<probe::ClassQuestion>(
       [this](auto& pair, const auto& question) { path_news_->OnClassQuestion(pair, question); });
   intake_->OnMessage<probe::GapReport>(

@@ -126,6 +126,7 @@ struct PairState {
     // What a NIC's clock is believed to be off by is the same in all of its stamps.
     e.error_est_ns += nic_error_ns + peer_nic_error_ns;
     e.bound_ns += nic_bound_ns + peer_nic_bound_ns;
+    e.error_est_ns = std::min(e.error_est_ns, e.bound_ns);
     return e;
   }
 

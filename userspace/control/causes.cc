@@ -42,7 +42,8 @@ struct Refused {
 struct Told {
   CauseVerdict verdict;  // that holds
   Cause candidate = Cause::kNone;
-  int windows = 0;  // in a row that the candidate was found
+  bool awaited = false;  // the candidate
+  int windows = 0;       // in a row that the candidate was found
   int64_t last_window = 0;
 };
 
@@ -50,7 +51,7 @@ struct Told {
 struct Direction {
   int stopped = 0;
   int measured = 0;
-  uint8_t stopped_slot = kSlotNone;
+  uint8_t dead_slot = kSlotNone;  // that stopped, and is dead by the kernel's verdict
   uint8_t lossy_slot = kSlotNone;
   double lossy_share = 0;
   double lossy_lost = 0;
@@ -66,7 +67,9 @@ struct PairFacts {
 
 struct FlowFacts {
   double bps = 0, fair_bps = 0;
-  bool slow = false;  // or its NIC's rate is not known
+  bool slow = false;
+  bool congested = false;  // packets are marked or lost, or the receiver says so: no host does that alone
+  double own_ns = 0;       // of its path's queue: what all paths of this host have, where it is not congested
   double cnps_per_s = 0, rnr_per_s = 0;
   double queue_ns = 0, rtt_ns = 0;  // of its path
   bool queued = false, marked = false;
@@ -118,12 +121,15 @@ struct CauseState::Impl {
   double AnswersLost(const CausePair& pair) const;
   CauseVerdict OfPaths(const CausePair& pair, const PairFacts& facts) const;
   FlowFacts Measure(const CauseWindow& window, const CausePair& pair, const CauseFlow& flow);
+  void CountRefused(const CauseFlow& flow, const PairKey& pair, bool path_known, FlowFacts& out);
   Cause CauseOf(const CauseWindow& window, const CausePair& pair, const PairFacts& facts, const FlowFacts& flow) const;
   CauseVerdict OfFlow(const CauseWindow& window, const CausePair& pair, const PairFacts& facts, const CauseFlow& flow);
-  bool OthersAlike(const CausePair& pair, const PairFacts& own, bool by_marks) const;
+  bool OthersAlike(const CausePair& pair, const PairFacts& own, const FlowFacts& flow) const;
+  bool Congested(const FlowFacts& flow, const Lost& probes) const;
+  double OwnQueue() const;
   Lost Marks(const PathId& path) const;
-  bool Queues(const CausePath& path) const {
-    return path.queue_ns > std::max(rules.queue_over_base * path.base_ns, floor_ns);
+  bool Queues(const CausePath& path, double less_ns = 0) const {
+    return path.queue_ns - less_ns > std::max(rules.queue_over_base * path.base_ns, floor_ns);
   }
   CauseVerdict Damp(CauseVerdict now);
   void Forget();
@@ -131,6 +137,7 @@ struct CauseState::Impl {
   CauseRules rules;
   int64_t window = 0;
   double floor_ns = 0;  // of a queue, in this window
+  double own_ns = 0;    // OwnQueue() of this window
   double sent_bps = 0;  // all flows of this window
   int flows = 0;
   absl::flat_hash_map<PathId, PathLosses> losses;
@@ -208,7 +215,7 @@ Direction CauseState::Impl::Losses(const CausePair& pair, bool backward, double 
     ++out.measured;
     if (windows.front().Share() >= rules.stopped_share) {
       ++out.stopped;
-      out.stopped_slot = path.slot;
+      if (backward ? path.peer_dead : path.dead) out.dead_slot = path.slot;
       continue;
     }
     paths.push_back({path.slot, Sum(windows)});
@@ -256,12 +263,12 @@ PairFacts CauseState::Impl::Facts(const CausePair& pair) {
 CauseVerdict CauseState::Impl::OfPaths(const CausePair& pair, const PairFacts& f) const {
   CauseVerdict v{.pair = pair.pair};
   const bool all = f.forward.stopped == f.forward.measured || f.backward.stopped == f.backward.measured;
-  if ((f.forward.stopped > 0) != (f.backward.stopped > 0) && f.backward.measured > 0 &&
-      (!all || f.forward.measured == 1)) {
+  const Direction& stopped = f.backward.stopped > 0 ? f.backward : f.forward;
+  if ((f.forward.stopped > 0) != (f.backward.stopped > 0) && stopped.dead_slot != kSlotNone &&
+      f.backward.measured > 0 && (!all || f.forward.measured == 1)) {
     v.backwards = f.backward.stopped > 0;
-    const Direction& d = v.backwards ? f.backward : f.forward;
     v.cause = Cause::kOneDirection;
-    v.slot = d.stopped_slot;
+    v.slot = stopped.dead_slot;
     v.text = v.backwards ? absl::StrFormat("the peer's path %d towards us stopped; no path to the peer did", v.slot)
                          : absl::StrFormat("path %d stopped; no path of the peer towards us did", v.slot);
     v.evidence = {{"paths_stopped", absl::StrFormat("%d", f.forward.stopped)},
@@ -290,15 +297,15 @@ CauseVerdict CauseState::Impl::OfPaths(const CausePair& pair, const PairFacts& f
 
 // Do the paths to other receivers queue as well? Then it is not the receiver's link. Those behind the same leaf have
 // all links in common but that one; where none is known, the others tell at least of the uplinks.
-bool CauseState::Impl::OthersAlike(const CausePair& pair, const PairFacts& own, bool by_marks) const {
-  const double as_much = rules.alike * std::max(own.common_queue_ns, rules.marked_queue * floor_ns);
+bool CauseState::Impl::OthersAlike(const CausePair& pair, const PairFacts& own, const FlowFacts& flow) const {
+  const double as_much = rules.alike * std::max(own.common_queue_ns - flow.own_ns, rules.marked_queue * floor_ns);
   int known = 0, alike = 0, near = 0, near_alike = 0;
   for (const auto& [key, f] : facts) {
     if (key == pair.pair || !f.queue_known) continue;
     const bool is_near = std::find_first_of(f.last_links.begin(), f.last_links.end(), own.last_links.begin(),
                                             own.last_links.end()) != f.last_links.end();
-    const bool is_alike =
-        f.common_queue_ns >= as_much || (by_marks && f.common_marked >= rules.alike * own.common_marked);
+    const bool is_alike = f.common_queue_ns - flow.own_ns >= as_much ||
+                          (flow.by_marks && f.common_marked >= rules.alike * own.common_marked);
     ++known;
     alike += is_alike ? 1 : 0;
     near += is_near ? 1 : 0;
@@ -308,11 +315,26 @@ bool CauseState::Impl::OthersAlike(const CausePair& pair, const PairFacts& own, 
   return known > 0 && alike >= rules.others_alike * known;
 }
 
+// What all paths of this host have, whichever link they take: most likely its own processors. With paths to one
+// receiver only it may be the receiver's, too; a link of the fabric marks or drops before long.
+double CauseState::Impl::OwnQueue() const {
+  double least = 1e18;
+  for (const auto& [key, f] : facts) {
+    if (f.queue_known) least = std::min(least, f.common_queue_ns);
+  }
+  return least < 1e18 ? least : 0;
+}
+
+// Acknowledged by somebody else than this host: a switch or the receiver.
+bool CauseState::Impl::Congested(const FlowFacts& m, const Lost& probes) const {
+  const bool marks = probes.lost >= rules.least_marked && probes.Share() >= rules.marked_share;
+  return marks || m.cnps_per_s >= rules.few_cnps_per_s || m.asked_again.lost >= rules.least_lost;
+}
+
 FlowFacts CauseState::Impl::Measure(const CauseWindow& w, const CausePair& pair, const CauseFlow& flow) {
   FlowFacts m;
   m.bps = static_cast<double>(flow.bytes) * 8 / w.seconds;
   m.fair_bps = std::max(w.line_rate_bps / std::max(1, flows), w.line_rate_bps - (sent_bps - m.bps));
-  m.slow = w.line_rate_bps <= 0 || m.bps < rules.slow_share * m.fair_bps;
   m.other_class = flow.other_class;
   m.cnps_per_s = static_cast<double>(flow.cnps) / w.seconds;
   m.rnr_per_s = static_cast<double>(flow.rnr_naks) / w.seconds;
@@ -340,10 +362,20 @@ FlowFacts CauseState::Impl::Measure(const CauseWindow& w, const CausePair& pair,
   m.waiting = std::max(0.0, flow.in_flight - std::max(0.0, (per_ack - 1) / 2));
   if (flow.looks > 0 && pps > 0 && m.rtt_ns > 0) m.late_ns = m.waiting / pps * 1e9 - m.rtt_ns;
 
+  CountRefused(flow, pair.pair, path != nullptr, m);
+  m.congested = Congested(m, probes);
+  m.own_ns = m.congested ? 0 : own_ns;
+  m.queued = path != nullptr && Queues(*path, m.own_ns);
+  m.slow = w.line_rate_bps > 0 ? m.bps < rules.slow_share * m.fair_bps : m.congested;
+  return m;
+}
+
+// What its receiver asks for again, in the last windows.
+void CauseState::Impl::CountRefused(const CauseFlow& flow, const PairKey& pair, bool path_known, FlowFacts& m) {
   Refused& refused = naks[flow.key];
-  refused.pair = pair.pair;
+  refused.pair = pair;
   // A full queue drops, too, and a move overtakes: only where a path is seen not to queue is a loss its own.
-  const bool its_own = path != nullptr && !flow.other_class && !flow.moved && !m.queued && !m.marked;
+  const bool its_own = path_known && !flow.other_class && !flow.moved && !m.queued && !m.marked;
   refused.windows.push_front({static_cast<double>(flow.packets), its_own ? static_cast<double>(flow.seq_naks) : 0.0});
   refused.all.push_front({static_cast<double>(flow.packets), flow.moved ? 0.0 : static_cast<double>(flow.seq_naks)});
   refused.gaps.push_front(static_cast<double>(flow.gaps));
@@ -363,7 +395,6 @@ FlowFacts CauseState::Impl::Measure(const CauseWindow& w, const CausePair& pair,
   m.lost_inside = flow.gaps_known && few(refused.gaps, m.refused);
   // What never came is known, however full the path is.
   m.overtaken = flow.gaps_known && !few(refused.gaps, m.asked_again) && few(refused.missing, m.asked_again);
-  return m;
 }
 
 Cause CauseState::Impl::CauseOf(const CauseWindow& w, const CausePair& pair, const PairFacts& f,
@@ -380,9 +411,9 @@ Cause CauseState::Impl::CauseOf(const CauseWindow& w, const CausePair& pair, con
     return Cause::kSlowReceiver;
   }
   if (m.marked || m.queued) {
-    const bool common =
-        m.by_marks ? f.common_marked >= rules.alike * m.marked_share : f.common_queue_ns >= rules.alike * m.queue_ns;
-    const bool alike = f.queue_known && common && !OthersAlike(pair, f, m.by_marks);
+    const bool common = m.by_marks ? f.common_marked >= rules.alike * m.marked_share
+                                   : f.common_queue_ns - m.own_ns >= rules.alike * (m.queue_ns - m.own_ns);
+    const bool alike = f.queue_known && common && !OthersAlike(pair, f, m);
     return alike ? Cause::kIncast : Cause::kFabricContention;
   }
   return w.line_rate_bps > 0 ? Cause::kSlowSender : Cause::kNone;
@@ -415,13 +446,13 @@ static std::string Sentence(Cause cause, const CauseFlow& flow, const PairFacts&
         return absl::StrFormat("of the probes on path %d %.1f %% are marked, the least of this pair %.1f %%", flow.slot,
                                100 * m.marked_share, 100 * f.common_marked);
       }
-      if (m.by_marks || f.common_queue_ns >= alike * m.queue_ns)
+      if (m.by_marks || f.common_queue_ns - m.own_ns >= alike * (m.queue_ns - m.own_ns))
         return "all paths are full alike, those to other receivers, too";
       return absl::StrFormat("path %d queues %s us, the least of this pair %s us", flow.slot, Us(m.queue_ns),
                              Us(f.common_queue_ns));
     case Cause::kSlowSender:
-      return absl::StrFormat("it sends %.1f Mbit/s of the %.1f it could, and nothing holds it up on the way",
-                             m.bps / 1e6, m.fair_bps / 1e6);
+      return absl::StrFormat("%sit sends %.1f Mbit/s of the %.1f it could, and nothing holds it up on the way",
+                             flow.awaited ? "a collective waits for it: " : "", m.bps / 1e6, m.fair_bps / 1e6);
     default:
       return "";
   }
@@ -433,10 +464,12 @@ CauseVerdict CauseState::Impl::OfFlow(const CauseWindow& w, const CausePair& pai
   const FlowFacts m = Measure(w, pair, flow);
   if (flow.packets == 0) return v;
   v.cause = CauseOf(w, pair, f, m);
+  v.awaited = v.cause == Cause::kSlowSender && flow.awaited;
   v.text = Sentence(v.cause, flow, f, m, rules.alike);
   v.evidence = {{"rate_mbps", absl::StrFormat("%.1f", m.bps / 1e6)},
                 {"fair_mbps", absl::StrFormat("%.1f", m.fair_bps / 1e6)},
                 {"queue_us", Us(m.queue_ns)},
+                {"own_queue_us", Us(m.own_ns)},
                 {"least_queue_us", Us(f.common_queue_ns)},
                 {"cnps_per_s", absl::StrFormat("%.1f", m.cnps_per_s)},
                 {"probes_marked_percent", absl::StrFormat("%.2f", 100 * m.marked_share)},
@@ -452,9 +485,11 @@ CauseVerdict CauseState::Impl::OfFlow(const CauseWindow& w, const CausePair& pai
 CauseVerdict CauseState::Impl::Damp(CauseVerdict now) {
   Told& t = told[{now.pair, now.flow}];
   t.last_window = window;
-  t.windows = t.windows > 0 && t.candidate == now.cause ? t.windows + 1 : 1;
+  const bool again = t.candidate == now.cause && t.awaited == now.awaited;
+  t.windows = t.windows > 0 && again ? t.windows + 1 : 1;
   t.candidate = now.cause;
-  const bool same = now.cause == t.verdict.cause;
+  t.awaited = now.awaited;
+  const bool same = now.cause == t.verdict.cause && now.awaited == t.verdict.awaited;
   if (same || t.windows >= rules.agree_windows) {
     now.changed = !same;
     t.verdict = std::move(now);
@@ -495,6 +530,7 @@ std::vector<CauseVerdict> CauseState::Judge(const CauseWindow& w) {
       s.flows += flow.packets > 0 ? 1 : 0;
     }
   }
+  s.own_ns = s.OwnQueue();
   std::vector<CauseVerdict> out;
   for (const CausePair& pair : w.pairs) {
     const PairFacts facts = s.facts[pair.pair];

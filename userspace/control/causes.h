@@ -2,7 +2,8 @@
 //
 // Why a flow is slow: one of seven causes, told apart from what the sending host's agent can see, window by window
 // (about a second each). A rule of thresholds, in this order, the first that fits:
-//  - one direction bad: the probes of a path stop in one direction, while no path of the other direction stops;
+//  - one direction bad: the kernel of the path's sender calls it dead, its probes stop, and no path of the other
+//    direction stops;
 //  - grey loss: a share of a path's probes is lost beyond what the other paths lose, or the flow's packets are refused
 //    out of sequence (NAK) although its path is seen neither to queue nor to be marked;
 //  - reordering: likewise, but all that was sent arrived: packets overtake each other;
@@ -11,7 +12,9 @@
 //    alike, which those to other receivers (behind the same leaf, where there are some) do not;
 //  - fabric contention: the same, and its path queues more than the others to this receiver, or all paths queue alike
 //    whichever receiver they lead to;
-//  - slow sender: it is slow, and nothing above holds.
+//  - slow sender: it is slow, and nothing above holds. Whether anybody waits for it is another question: `awaited`.
+// Of a queue only that part counts that other paths of this host do not have, too: the rest may be the host itself. It
+// counts whole where packets were marked or lost. Where the NIC's rate is not known, only such flows are slow at all.
 // How late acknowledgements are needs no stamps: packets in flight, looked at many times, ÷ packets per second is the
 // mean time between a packet's leaving and its acknowledgement (J. Little, Operations Research 9(3), 1961).
 // A verdict is told when two windows in a row agree. docs/causes.md: reasons, confusion matrix, conditions.
@@ -74,6 +77,8 @@ struct CauseRules {
 struct CausePath {
   uint8_t slot = 0;
   bool usable = true;       // live; its delays count
+  bool dead = false;        // by the kernel's verdict …
+  bool peer_dead = false;   // … and the peer's path of this number by the peer's
   int queue_samples = 0;    // probes behind queue_ns; 0 = no value
   double queue_ns = 0;      // typical queueing delay (as in contention.h)
   double base_ns = 0;       // base OWD; 0 = not known
@@ -104,6 +109,7 @@ struct CauseFlow {
   int looks = 0;              // 0: not known
   bool moved = false;         // its path changed in this window: NAKs say nothing
   bool other_class = false;   // than the probes: neither their round trip nor their queues are its own
+  bool awaited = false;       // a collective waits for what it carries
 };
 
 struct CausePair {
@@ -115,7 +121,8 @@ struct CausePair {
 
 struct CauseWindow {
   double seconds = 0;
-  double line_rate_bps = 0;  // of the NIC that all these pairs share; 0 = not known: nothing is a slow sender then
+  double line_rate_bps =
+      0;  // of the NIC that all these pairs share; 0 = not known: slow is then only who is marked or loses
   std::vector<CausePair> pairs;
 };
 
@@ -125,7 +132,8 @@ struct CauseVerdict {
   Cause cause = Cause::kNone;
   uint8_t slot = kSlotNone;  // path concerned, where it is one
   bool backwards = false;    // the peer's path of that number, towards us
-  bool changed = false;      // another than the window before
+  bool awaited = false;      // slow sender: a collective waits for it
+  bool changed = false;      // another than the window before, or awaited otherwise
   std::string text;          // one sentence; "" for none
   Evidence evidence;
 };

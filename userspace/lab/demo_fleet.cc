@@ -13,9 +13,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "userspace/lab/agent_launcher.h"
 #include "userspace/lab/bench_result.h"
 #include "userspace/lab/fleet_bed.h"
 #include "userspace/lab/testbed.h"
+#include "userspace/lab/waiting_rank.h"
 
 namespace cw::lab {
 namespace {
@@ -209,8 +211,19 @@ class FleetRehearsal {
     return absl::OkStatus();
   }
 
+  // Who sends little is slow only where somebody waits for it.
+  absl::Status LetItsCollectiveWait() {
+    const AgentHost agent = DescribeAgentHost(testbed_->fabric(), kSlowHost);
+    WaitingRankSpec rank{.socket = agent.run_dir + "/inproc.sock", .job = kJob, .qpns = {}, .plugin = ""};
+    for (const FlowReport& flow : emulator_->TakeSnapshot().flows) rank.qpns.push_back(flow.source_qpn);
+    absl::StatusOr<std::unique_ptr<WaitingRank>> started = WaitingRank::Start(rank);
+    if (!started.ok()) return started.status();
+    rank_ = *std::move(started);
+    return absl::OkStatus();
+  }
+
   absl::Status SlowSender() {
-    Begin("slow_sender", "a job whose sender gives its network card too little");
+    Begin("slow_sender", "a job whose collective waits for a sender that gives its network card too little");
     JobSpec job;
     job.name = kJob;
     job.pairs = {{kSlowHost, kSlowHost + spec_.hosts_per_rack}};
@@ -222,8 +235,10 @@ class FleetRehearsal {
     job.packet_interval = absl::Milliseconds(4);
     if (absl::StatusOr<int> added = emulator_->AddJob(job); !added.ok()) return added.status();
     if (absl::Status status = emulator_->Start(); !status.ok()) return status;
+    if (absl::Status status = LetItsCollectiveWait(); !status.ok()) return status;
     Await("slow sender", absl::Now());
     Finish(false);
+    rank_.reset();
     return absl::OkStatus();
   }
 
@@ -263,6 +278,7 @@ class FleetRehearsal {
   std::unique_ptr<FleetBed> bed_;  // goes last: agents have its files
   std::unique_ptr<Testbed> testbed_;
   std::unique_ptr<Emulator> emulator_;
+  std::unique_ptr<WaitingRank> rank_;
 };
 
 std::string JobsOf(const nlohmann::json& finding) {

@@ -30,6 +30,10 @@ struct Stall {
   double stands_s = 0;
 };
 
+struct QpOfProcess {
+  uint32_t pid = 0, qpn = 0;
+};
+
 struct ProfileOptions {
   int64_t stall_ns = 10'000'000'000;  // 0: never
   double slow_factor = 2;
@@ -58,6 +62,10 @@ class Profiles {
   // rest comes with the next call. Calls back for collectives that began to stand. The number of records.
   size_t Poll(int64_t now_ns, const std::function<void(const Stall&)>& stalled);
   bool empty() const { return processes_.empty(); }
+
+  // Local queue pairs whose process has posted requests that a collective waits for: one that has been running for a
+  // second, or that was slow just now and was held back by the network at this queue pair.
+  std::vector<QpOfProcess> AwaitedSends(int64_t now_ns) const;
 
   // Unset fields: what only the agent knows of queue pairs (flow, NIC, peer, path).
   v1::ListJobsReply Jobs(const v1::ListJobsRequest& request, int64_t now_ns) const;
@@ -91,6 +99,7 @@ class Profiles {
   void FindStalls(Process& process, int64_t now_ns, const std::function<void(const Stall&)>& stalled);
   void FillJob(const Process& process, const Comm& comm, const OpenNow& open, int64_t now_ns, v1::Job& out) const;
   v1::Collective View(const Process& process, const Collective& coll, int64_t now_ns) const;
+  void AddOpenSends(const Process& process, int64_t now_ns, std::vector<QpOfProcess>& out) const;
   static std::string LabelOf(const Process& process, const Comm* comm);
   static bool Matches(const Process& process, const Comm* comm, const std::string& job);
 

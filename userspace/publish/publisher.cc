@@ -134,9 +134,10 @@ void Publisher::MakeLine(const Publication& what, const Point& point, uint32_t s
       static_cast<uint64_t>(what.time.bound_ns + std::ceil(distance_ns * options_.max_drift_ppb * 1e-9)) + read_ns;
   l.drift_q32 = Q32(options_.max_drift_ppb);
   l.state = state;
-  l.error_est_ns =
+  const auto likely_ns =
       static_cast<uint64_t>(what.time.error_est_ns + std::ceil(distance_ns * what.time.error_drift_ppb * 1e-9)) +
       read_ns;
+  l.error_est_ns = std::min(likely_ns, l.bound_ns);
   l.error_drift_q32 = Q32(what.time.error_drift_ppb);
   l.epoch = what.time.epoch;
   l.timeline = what.timeline;

@@ -29,6 +29,10 @@ void CauseBook::Answered(uint32_t pair, uint8_t slot) {
   if (auto at = pairs_.find(pair); at != pairs_.end() && slot < kMaxSlots) ++at->second.slot[slot].answered;
 }
 
+void CauseBook::PeersPathDied(uint32_t pair, uint8_t slot) {
+  if (auto at = pairs_.find(pair); at != pairs_.end() && slot < kMaxSlots) at->second.slot[slot].peer_dead = true;
+}
+
 // An idle pair has a round in every tenth window or so.
 bool CauseBook::NothingNew(const Pair& pair, const control::PairObservation& seen, const cw_pair& shared) {
   const uint32_t round = Volatile(shared.cur_round);
@@ -93,6 +97,7 @@ void CauseBook::CountPeer(Pair& pair, const cw_pair& shared) {
       const bool heard = (mask >> s & 1) != 0;
       if ((expected >> s & 1) == 0) continue;
       slot.peer_heard_ever = slot.peer_heard_ever || heard;
+      if (heard) slot.peer_dead = false;
       if (!slot.peer_heard_ever) continue;
       ++slot.peer_sent;
       slot.peer_heard += heard ? 1 : 0;
@@ -141,6 +146,8 @@ control::CausePair CauseBook::Take(Pair& pair, double reverse_ns, bool lossless)
     if (slot.present || slot.queue_samples > 0) {
       out.paths.push_back({.slot = s,
                            .usable = !slot.dead,
+                           .dead = slot.dead,
+                           .peer_dead = slot.peer_dead,
                            .queue_samples = slot.queue_samples,
                            .queue_ns = slot.queue_samples > 0 ? slot.queue_sum / slot.queue_samples : 0,
                            .base_ns = slot.base_ns,
@@ -152,7 +159,11 @@ control::CausePair CauseBook::Take(Pair& pair, double reverse_ns, bool lossless)
                            .peer_sent = slot.peer_sent,
                            .peer_heard = slot.peer_heard});
     } else if (slot.peer_sent > 0) {
-      out.paths.push_back({.slot = s, .usable = false, .peer_sent = slot.peer_sent, .peer_heard = slot.peer_heard});
+      out.paths.push_back({.slot = s,
+                           .usable = false,
+                           .peer_dead = slot.peer_dead,
+                           .peer_sent = slot.peer_sent,
+                           .peer_heard = slot.peer_heard});
     }
     slot.present = true;  // until a look finds it missing
     slot.queue_sum = 0;
@@ -161,6 +172,7 @@ control::CausePair CauseBook::Take(Pair& pair, double reverse_ns, bool lossless)
   }
   for (auto& [key, flow] : pair.flows) {
     if (flow.looks > 0) flow.in_flight /= flow.looks;
+    flow.awaited = awaited_.contains(key);
     out.flows.push_back(flow);
   }
   pair.flows.clear();
@@ -189,9 +201,10 @@ std::vector<control::CauseVerdict> CauseBook::Judge(const NicPairs& nic, double 
 
 bool CauseBook::WorthTelling(const control::CauseVerdict& changed, int64_t now_ns) {
   Told& told = told_[{changed.pair, changed.flow}];
-  if (changed.cause == Cause::kNone) return std::exchange(told.open, false);
-  if (told.cause == changed.cause && now_ns - told.at_ns < kTellAgainNs) return false;
-  told = {changed.cause, now_ns, true};
+  const Cause cause = CauseToTell(changed);
+  if (cause == Cause::kNone) return std::exchange(told.open, false);
+  if (told.cause == cause && now_ns - told.at_ns < kTellAgainNs) return false;
+  told = {cause, now_ns, true};
   return true;
 }
 

@@ -9,9 +9,11 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "maps/abi.h"
 #include "userspace/control/causes.h"
 #include "userspace/control/contention.h"
@@ -38,10 +40,15 @@ class CauseBook {
  public:
   // A probe of ours came back.
   void Answered(uint32_t pair, uint8_t slot);
+  // The peer's path of this number towards us is dead, by its kernel's verdict: until it is heard again.
+  void PeersPathDied(uint32_t pair, uint8_t slot);
   // Once per decision window, in this order: the pair, then its flows. `shared` as it stands in the map: its rounds
   // tell what was sent and what came from the peer.
   void LookAtPair(uint32_t index, const control::PairObservation& seen, const cw_pair& shared);
   void LookAtFlow(uint32_t pair, const FlowLook& flow);
+
+  // Flows that a collective waits for in this window.
+  void SetAwaited(absl::flat_hash_set<FlowKey> flows) { awaited_ = std::move(flows); }
 
   // Ends a window of the pairs of one NIC and judges it; verdicts that changed. reverse_ns: by pair, one way back.
   // `lossless`: no record of a probe was lost here in this window.
@@ -81,6 +88,7 @@ class CauseBook {
     int ecn_samples = 0, marked = 0;
     uint32_t answered = 0, peer_sent = 0, peer_heard = 0;
     bool peer_heard_ever = false;  // since the peer probes its slot of this number
+    bool peer_dead = false;        // as the peer says
   };
   struct Pair {
     PairKey key;
@@ -108,12 +116,19 @@ class CauseBook {
   control::CausePair Take(Pair& pair, double reverse_ns, bool lossless);
 
   control::CauseRules rules_;
+  absl::flat_hash_set<FlowKey> awaited_;
   std::map<uint32_t, Pair> pairs_;
   absl::flat_hash_map<FlowKey, Totals> totals_;
   std::map<uint32_t, control::CauseState> nics_;
   absl::flat_hash_map<std::pair<PairKey, FlowKey>, control::CauseVerdict> verdicts_;
   absl::flat_hash_map<std::pair<PairKey, FlowKey>, Told> told_;
 };
+
+// What people are alarmed by: that a sender has little to send is no fault where nobody waits for it.
+inline control::Cause CauseToTell(const control::CauseVerdict& verdict) {
+  const bool idle = verdict.cause == control::Cause::kSlowSender && !verdict.awaited;
+  return idle ? control::Cause::kNone : verdict.cause;
+}
 
 // Into a peer's status or a flow, where nothing stands yet.
 template <typename Message>

@@ -43,8 +43,8 @@ bool SendsData(const FlowEntry& flow) {
 }  // namespace
 
 Causes::Causes(const FlowBook& flows, const PairTable& pairs, const NicTable& nics, const probe::Mesh& mesh,
-               probe::PairStore& store, ReceivedRecord received, JobOfFlow job_of, const PeerNames& names,
-               PeerMail& mail, EventSink& events)
+               probe::PairStore& store, ReceivedRecord received, JobOfFlow job_of, Awaited awaited,
+               const PeerNames& names, PeerMail& mail, EventSink& events)
     : flows_(flows),
       pairs_(pairs),
       nics_(nics),
@@ -52,6 +52,7 @@ Causes::Causes(const FlowBook& flows, const PairTable& pairs, const NicTable& ni
       store_(store),
       received_(std::move(received)),
       job_of_(std::move(job_of)),
+      awaited_(std::move(awaited)),
       names_(names),
       mail_(mail),
       events_(events) {}
@@ -102,6 +103,7 @@ void Causes::Judge(int64_t now_ns, uint64_t ring_losses) {
   judged_ns_ = now_ns;
   const bool lossless = ring_losses_ == ring_losses;
   ring_losses_ = ring_losses;
+  if (!flows_.sent.empty()) book_.SetAwaited(awaited_(now_ns));
   for (const NicState& nic : nics_) {
     CauseBook::NicPairs group{.nic = nic.ifindex, .line_rate_bps = nic.rate_bps, .lossless = lossless};
     for (const auto& [index, pair] : pairs_) {
@@ -113,6 +115,10 @@ void Causes::Judge(int64_t now_ns, uint64_t ring_losses) {
   }
   book_.EndWindow();
   for (const auto& [pair, question] : wire_gaps_.Questions()) mail_.Send(pair, question);
+}
+
+void Causes::OnPeersPathDied(const PairState& pair, const probe::PathDeath& death) {
+  if (wanted_) book_.PeersPathDied(pair.index, death.slot);
 }
 
 // Asked about flows that the peer sends: their records know what arrived, and where PSNs were missing. Answered ten
@@ -144,18 +150,17 @@ void Causes::Tell(const control::CauseVerdict& verdict) {
   const std::string peer = names_.Of(verdict.pair.remote);
   const std::string what =
       of_flow ? absl::StrFormat("queue pair to %s qp 0x%x", peer, verdict.flow.dqpn) : absl::StrCat("paths to ", peer);
-  // That a host sends little is no fault of anybody's: most jobs compute at times.
-  const auto severity = verdict.cause == Cause::kSlowSender ? telemetry::Severity::kInfo : telemetry::Severity::kNotice;
-  telemetry::Event event{.type = "cause", .severity = severity, .peer = peer};
-  event.text = verdict.cause == Cause::kNone
+  const Cause cause = CauseToTell(verdict);
+  telemetry::Event event{.type = "cause", .severity = telemetry::Severity::kNotice, .peer = peer};
+  event.text = cause == Cause::kNone
                    ? absl::StrCat(what, verdict.evidence.empty() && of_flow
                                             ? ": it sends nothing now, and why it was slow holds no more"
                                             : ": nothing makes it slow any more")
-                   : absl::StrCat(what, ": ", std::string(control::CauseName(verdict.cause)), ", ", verdict.text);
+                   : absl::StrCat(what, ": ", std::string(control::CauseName(cause)), ", ", verdict.text);
   if (of_flow) event.flow = verdict.flow.Id().ToString();
   if (verdict.slot != kSlotNone) event.slot = verdict.slot;
   event.evidence = verdict.evidence;
-  event.evidence.insert(event.evidence.begin(), {"cause", std::string(control::CauseName(verdict.cause))});
+  event.evidence.insert(event.evidence.begin(), {"cause", std::string(control::CauseName(cause))});
   // The fleet service knows whom it concerns by this word alone.
   if (const std::string job = of_flow ? job_of_(verdict.flow) : ""; !job.empty())
     event.evidence.emplace_back("job", job);

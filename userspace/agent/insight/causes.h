@@ -30,10 +30,13 @@ class Causes {
   // The label of the process that sends it, or else its name; "": not known.
   using JobOfFlow = std::function<std::string(const FlowKey&)>;
 
+  // Those whose process has posted work that a collective waits for.
+  using Awaited = std::function<absl::flat_hash_set<FlowKey>(int64_t now_ns)>;
+
   // All of them outlive it.
   Causes(const FlowBook& flows, const PairTable& pairs, const NicTable& nics, const probe::Mesh& mesh,
-         probe::PairStore& store, ReceivedRecord received, JobOfFlow job_of, const PeerNames& names, PeerMail& mail,
-         EventSink& events);
+         probe::PairStore& store, ReceivedRecord received, JobOfFlow job_of, Awaited awaited, const PeerNames& names,
+         PeerMail& mail, EventSink& events);
 
   // Not wanted: nothing is looked at, and nothing is told.
   void SetRules(bool wanted, const control::CauseRules& rules);
@@ -47,6 +50,7 @@ class Causes {
 
   // The peer asks about flows that it sends, or answers us.
   void OnGapReport(PairState& pair, const probe::GapReport& report, int64_t now_ns);
+  void OnPeersPathDied(const PairState& pair, const probe::PathDeath& death);
   void Forget(uint32_t pair) { book_.Forget(pair); }
 
   const CauseBook& book() const { return book_; }
@@ -61,6 +65,7 @@ class Causes {
   probe::PairStore& store_;
   const ReceivedRecord received_;
   const JobOfFlow job_of_;
+  const Awaited awaited_;
   const PeerNames& names_;
   PeerMail& mail_;
   EventSink& events_;

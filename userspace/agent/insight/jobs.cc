@@ -151,6 +151,18 @@ v1::ListCollectivesReply Jobs::Collectives(const v1::ListCollectivesRequest& req
   return reply;
 }
 
+absl::flat_hash_set<FlowKey> Jobs::AwaitedFlows(int64_t now_ns) {
+  absl::flat_hash_set<FlowKey> flows;
+  const std::vector<profile::QpOfProcess> awaited = profiles_.AwaitedSends(now_ns);
+  if (awaited.empty()) return flows;
+  const QpsByNumber known(qps_);
+  for (const profile::QpOfProcess& at : awaited) {
+    if (const rdma::QpInfo* qp = known.Find(at.pid, at.qpn); qp != nullptr)
+      flows.insert({.src = qp->laddr, .dst = qp->raddr, .dqpn = qp->rqpn});
+  }
+  return flows;
+}
+
 // The job's name where the owner of the queue pair gave none, and the collective that it carried last.
 void Jobs::FillCollective(const FlowKey& key, v1::WhyReply& reply) {
   const std::optional<rdma::QpInfo> qp = qps_.BySentFlow(key);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/container/inlined_vector.h"
 #include "absl/types/span.h"
 #include "userspace/agent/event_sink.h"
@@ -59,6 +60,9 @@ class Jobs {
   v1::ListCollectivesReply Collectives(const v1::ListCollectivesRequest& request);
   // The job's name where the owner of the queue pair gave none, and the collective that it carried last.
   void FillCollective(const FlowKey& key, v1::WhyReply& reply);
+
+  // Sent flows whose process has posted work that a collective waits for (profile::Profiles::AwaitedSends).
+  absl::flat_hash_set<FlowKey> AwaitedFlows(int64_t now_ns);
 
   profile::Profiles& profiles() { return profiles_; }
 

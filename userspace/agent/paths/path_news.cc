@@ -18,6 +18,15 @@ Evidence ReturnEvidence(const cw_ev_slot& verdict, uint32_t progress_round, int6
           {"last_probe_arrived_round", absl::StrCat(progress_round)}};
 }
 
+// What data acknowledged has come through, too.
+control::SilenceFound FoundBy(const cw_ev_slot& verdict) {
+  const bool data = static_cast<int32_t>(verdict.acked_round - verdict.progress_round) > 0 && verdict.acked_round != 0;
+  return {.progress = data ? verdict.acked_round : verdict.progress_round,
+          .round = verdict.round,
+          .limit = verdict.limit,
+          .silence_ns = verdict.silence_ns};
+}
+
 }  // namespace
 
 uint8_t PathNews::OtherDscp(const PairState& pair) const {
@@ -39,9 +48,8 @@ void PathNews::OnSlot(const cw_ev_slot& verdict) {
 
 void PathNews::OnSilent(PairState& pair, const cw_ev_slot& verdict) {
   SlotState& slot = pair.slot[verdict.slot];
-  slot.silence.emplace(SilentPath{.watch = control::PauseWatch(monotonic_.NowNs(), verdict.progress_round),
-                                  .verdict = verdict,
-                                  .damping = slot.damping});
+  slot.silence.emplace(SilentPath{
+      .watch = control::PauseWatch(monotonic_.NowNs(), FoundBy(verdict)), .verdict = verdict, .damping = slot.damping});
   if (ticking_) return;
   ticking_ = true;
   timers_.After(absl::ZeroDuration(), [this] { Tick(); });
@@ -65,9 +73,10 @@ void PathNews::Tick() {
 void PathNews::LookAt(PairState& pair, uint8_t s) {
   SlotState& slot = pair.slot[s];
   const int64_t now_ns = monotonic_.NowNs();
-  const cw_slot& shared = mesh_.shared(pair.index)->slot[s];
-  if (slot.silence->watch.Step(now_ns, probe::Load(shared.progress_round))) Tell(pair, s);
-  if (!slot.silence->watch.Ask(now_ns)) return;
+  const cw_pair& shared = *mesh_.shared(pair.index);
+  const uint32_t round = probe::Load(shared.cur_round);
+  if (slot.silence->watch.Step(now_ns, probe::Load(shared.slot[s].progress_round), round)) Tell(pair, s);
+  if (!slot.silence->watch.Ask(now_ns, round, token_ + 1)) return;
   const uint16_t port = mesh_.slots(pair.index).port(s);
   asks_.send_in_class(pair.index, probe::ClassQuestion{.slot = s, .answer = false, .token = ++token_}, port,
                       OtherDscp(pair));
@@ -80,20 +89,19 @@ void PathNews::OnClassQuestion(PairState& pair, const probe::ClassQuestion& ques
   }
   SlotState& slot = pair.slot[question.slot];
   if (!slot.silence) return;
-  slot.silence->watch.Answered(monotonic_.NowNs());
+  slot.silence->watch.Answered(monotonic_.NowNs(), question.token);
   LookAt(pair, question.slot);
 }
 
-// A reply to a probe on a silent path. It was held back if it was sent before the verdict, or was under way for longer
-// than a path is believed to be alive without a sign of life.
+// A reply to a probe on a silent path. However late it is, one that was sent since the verdict may have been sent when
+// the path had healed: only those that the verdict missed can have been held back.
 void PathNews::OnProbeOfSilent(const PairState& pair, SlotState& slot, const cw_ev_probe& probe) {
   const cw_ev_slot& verdict = slot.silence->verdict;
   if (probe.t1 > verdict.ns && slot.silence->answered_ns == 0) {
     slot.silence->answered_ns = static_cast<int64_t>(probe.t1);
     links_.Answered(pair, verdict.slot, slot.silence->answered_ns);
   }
-  const bool before = probe.t1<verdict.ns&& static_cast<int32_t>(probe.round - verdict.progress_round)> 0;
-  if (before || probe.t4 - probe.t1 >= verdict.silence_ns) slot.silence->watch.Held();
+  slot.silence->watch.Held(probe.round);
 }
 
 void PathNews::Tell(PairState& pair, uint8_t s) {
@@ -163,7 +171,7 @@ void PathNews::OnSilenceEnds(PairState& pair, uint8_t s) {
     SilentPath& silent = *slot.silence;
     const int64_t now_ns = monotonic_.NowNs();
     if (silent.watch.held() > 0 && silent.watch.verdict() != control::Silence::kPaused &&
-        silent.watch.Step(now_ns, silent.verdict.progress_round))
+        silent.watch.Step(now_ns, silent.verdict.progress_round, silent.verdict.round))
       Tell(pair, s);
     const int64_t silent_ns = now_ns - silent.watch.began_ns() + silent.verdict.silence_ns;
     if (silent.watch.verdict() == control::Silence::kPaused) {

@@ -216,7 +216,10 @@ void Findings::FindSlow(Scene& scene) {
     s.what.start_ns = std::min(slow.since_ns, scene.picture.now_ns);
     s.what.hosts = {host};
     s.what.jobs = Some(slow.jobs);
-    s.what.evidence = {absl::StrFormat("%d flows, by the word of %s", slow.flows, absl::StrJoin(Some(slow.by), ", "))};
+    // Agents tell of a sender only where a collective waits for it: docs/causes.md.
+    const char* which = cause == Cause::kSlowSender ? " that collectives wait for" : "";
+    s.what.evidence = {
+        absl::StrFormat("%d flows%s, by the word of %s", slow.flows, which, absl::StrJoin(Some(slow.by), ", "))};
     Add(scene, std::move(s));
   };
   for (const auto& [host, slow] : receivers) tell(Cause::kSlowReceiver, host, slow);
