@@ -11,7 +11,7 @@
 namespace cw::fleet {
 namespace {
 
-constexpr size_t kMostNamed = 16;
+constexpr size_t kMostOfGone = 16;
 constexpr absl::Duration kSettingsEvery = absl::Seconds(10);
 constexpr size_t kOneCause = 3;  // so many hosts that are gone at once have one
 constexpr absl::Duration kGoneTogether = absl::Seconds(10);
@@ -25,7 +25,7 @@ std::string Rounded(double ns) {
 
 std::vector<std::string> Some(const std::set<std::string>& names) {
   std::vector<std::string> some(names.begin(), names.end());
-  if (some.size() > kMostNamed) some.resize(kMostNamed);
+  if (some.size() > kMostOfGone) some.resize(kMostOfGone);
   return some;
 }
 
