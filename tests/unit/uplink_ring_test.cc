@@ -210,8 +210,7 @@ class RingOfSeconds : public RingTest {
           .state = pb::PATH_STATE_UP,
           .hops = std::vector<Addr>{*Addr::Parse("10.1.0.1"), *Addr::Parse("10.2.0.1"), *Addr::Parse("10.1.0.2")},
           .base_ns = 4'000,
-          .sent = static_cast<uint64_t>(samples),
-          .answered = static_cast<uint64_t>(samples)};
+          .known = static_cast<uint64_t>(samples)};
       for (int s = 0; s < samples; ++s) {
         const int64_t delay = 4'000 + (p * 37 + s * 911 + i * 13) % 2'000;
         path.delay.Add(delay);
