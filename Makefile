@@ -33,7 +33,7 @@ demo: deps-build deps-demo
 	@$(BUILD)/userspace/lab/cwlab demo --out build/demo
 
 demo-fleet: deps-build deps-demo
-	@cmake/build.sh release cwlab cwlab-agentd cwctl cwfleetd
+	@cmake/build.sh release cwlab cwlab-agentd cwctl cwfleetd nccl-profiler-cwfabric
 	@PATH="$(CURDIR)/$(BUILD)/userspace/fleet/main:$(CURDIR)/$(BUILD)/cli:$$PATH" $(BUILD)/userspace/lab/cwlab demo-fleet --out build/demo
 
 demo-rdma: deps-build deps-vm

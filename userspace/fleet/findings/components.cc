@@ -239,6 +239,22 @@ std::vector<int32_t> Components::WalkReached(const PathEvidence& path) {
   return need;
 }
 
+std::vector<int32_t> Components::WalkBehind(const PathEvidence& path) {
+  std::vector<int32_t> need;
+  const Addr& last = (*path.hops)[path.reached - 1];
+  const Addr& next = path.reached < path.hops->size() ? (*path.hops)[path.reached] : path.destination;
+  if (const auto link = link_of_.find({last, next}); link != link_of_.end()) Take(link->second, need);
+  Sort(need);
+  return need;
+}
+
+const std::vector<int32_t>& Components::Behind(const PathEvidence& path) {
+  const std::pair<uint64_t, std::pair<Addr, Addr>> key{path.hops_id + path.reached, {Addr{}, path.destination}};
+  const auto known = ways_.find(key);
+  if (known != ways_.end()) return known->second;
+  return ways_.emplace(key, WalkBehind(path)).first->second;
+}
+
 const std::vector<int32_t>& Components::Of(const PathEvidence& path) {
   const std::pair<uint64_t, std::pair<Addr, Addr>> key{path.hops == nullptr ? 0 : path.hops_id,
                                                        {path.source, path.destination}};

@@ -42,6 +42,8 @@ class Components {
   const std::vector<int32_t>& Of(const PathEvidence& path);
   // Those of a path that is cut now that still answer traces.
   const std::vector<int32_t>& Reached(const PathEvidence& path);
+  // The link behind them, which no trace passes; empty: it is not known.
+  const std::vector<int32_t>& Behind(const PathEvidence& path);
   // What Of found is kept within bounds.
   void Trim() {
     if (ways_.size() > kMostWays) ways_.clear();
@@ -63,6 +65,7 @@ class Components {
   void NamePlaces(const Topology& topology, const std::vector<HostEvidence>& hosts);
   std::vector<int32_t> Walk(const PathEvidence& path);
   std::vector<int32_t> WalkReached(const PathEvidence& path);
+  std::vector<int32_t> WalkBehind(const PathEvidence& path);
   void Take(int32_t c, std::vector<int32_t>& need) const;
   int32_t Beyond(const Addr& last, const Addr& destination);  // −1: nothing is known of it
 

@@ -23,8 +23,8 @@ LocaliseRules DeadRules() {
 
 }  // namespace
 
-// Of those whose trials are not 0: the others are neither for nor against.
-std::vector<Suspect> Findings::LocaliseDead(const std::vector<Observation>& seen) const {
+// Of those whose trials are not 0: the others are neither for nor against. The first so many are the paths themselves.
+std::vector<Suspect> Findings::LocaliseDead(const std::vector<Observation>& seen, size_t paths) const {
   std::vector<Observation> believed;
   std::vector<uint32_t> place;
   for (uint32_t i = 0; i < seen.size(); ++i) {
@@ -37,13 +37,16 @@ std::vector<Suspect> Findings::LocaliseDead(const std::vector<Observation>& seen
   std::vector<Suspect> suspects = Localise(believed, components_, DeadRules());
   for (Suspect& s : suspects) {
     for (uint32_t& i : s.explains) i = place[i];
+    std::erase_if(s.explains, [&](uint32_t i) { return i >= paths; });
+    s.paths_bad = static_cast<uint32_t>(s.explains.size());
   }
+  std::erase_if(suspects, [](const Suspect& s) { return s.explains.empty(); });
   return suspects;
 }
 
 void Findings::FindDead(Scene& scene) {
   std::vector<Observation> seen = DeadObservations(scene);
-  std::vector<Suspect> suspects = LocaliseDead(seen);
+  std::vector<Suspect> suspects = LocaliseDead(seen, scene.paths.size());
   distrusted_.clear();
   Distrust(scene, suspects);
   if (!distrusted_.empty()) {
@@ -53,7 +56,7 @@ void Findings::FindDead(Scene& scene) {
     for (size_t i = 0; i < scene.paths.size(); ++i) {
       if (distrusted_.contains(scene.picture.hosts[scene.path(i).host].name)) scene.explained[i] = true;
     }
-    suspects = LocaliseDead(seen);
+    suspects = LocaliseDead(seen, scene.paths.size());
   }
   FindRails(scene, suspects);
   for (const Suspect& s : suspects) {

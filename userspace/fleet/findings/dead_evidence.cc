@@ -139,7 +139,7 @@ void Findings::ExplainByOwnWord(Scene& scene) {
   }
 }
 
-// Each path once, and once more as far as a cut one still answers: what it crosses up to there lives.
+// Each path once; of a cut one also that what it crosses up to there lives, and that the link behind does not.
 std::vector<Observation> Findings::DeadObservations(const Scene& scene) {
   std::vector<Observation> seen;
   seen.reserve(scene.paths.size());
@@ -149,8 +149,10 @@ std::vector<Observation> Findings::DeadObservations(const Scene& scene) {
   }
   for (size_t i = 0; i < scene.paths.size(); ++i) {
     const PathEvidence& path = scene.path(i);
-    if (scene.word[i] == Word::kBad && path.hops != nullptr && path.reached > 0)
-      seen.push_back({&components_.Reached(path), path.host, 1, 0});
+    if (scene.word[i] != Word::kBad || path.hops == nullptr || path.reached == 0) continue;
+    seen.push_back({&components_.Reached(path), path.host, 1, 0});
+    if (const std::vector<int32_t>& behind = components_.Behind(path); !behind.empty())
+      seen.push_back({&behind, path.host, 1, 1});
   }
   return seen;
 }

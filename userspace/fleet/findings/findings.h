@@ -89,7 +89,7 @@ class Findings {
   void ExplainByOwnWord(Scene& scene);
   std::vector<Observation> DeadObservations(const Scene& scene);
   // dead_causes.cc
-  std::vector<Suspect> LocaliseDead(const std::vector<Observation>& seen) const;
+  std::vector<Suspect> LocaliseDead(const std::vector<Observation>& seen, size_t paths) const;
   void Distrust(Scene& scene, const std::vector<Suspect>& suspects);
   void TellDead(Scene& scene, const Suspect& suspect);
   bool IsSure(const Scene& scene, const Suspect& suspect) const;
