@@ -88,6 +88,15 @@ void Components::NamePlaces(const Topology& topology, const std::vector<HostEvid
   }
 }
 
+int32_t Components::CableOf(int32_t link) const {
+  const auto over = over_.find(link);
+  if (over == over_.end()) return -1;
+  for (const int32_t c : over->second) {
+    if (at(c).part == Part::kCable) return c;
+  }
+  return -1;
+}
+
 std::string Components::PlaceOf(const std::string& scope) const {
   const int32_t c = FindScope(scope);
   return c < 0 || at(c).place.empty() ? scope : at(c).place;

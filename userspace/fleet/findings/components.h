@@ -51,6 +51,7 @@ class Components {
   const Component& at(int32_t c) const { return all_[static_cast<size_t>(c)]; }
   size_t size() const { return all_.size(); }
   bool Contains(int32_t whole, int32_t part) const;
+  int32_t CableOf(int32_t link) const;                  // −1: it is not known
   std::string PlaceOf(const std::string& scope) const;  // the scope where no component has it
   std::string HostAt(int32_t c) const;                  // whose NIC it is, or ends at; "": nobody's
   int32_t FindScope(const std::string& scope) const;  // −1: none

@@ -109,13 +109,23 @@ class Findings {
   // rail_causes.cc
   void FindRails(Scene& scene, std::vector<Suspect>& suspects);
   void FindUnexplained(Scene& scene);
+  // flap_causes.cc
+  struct Flapping {
+    int64_t last_ns = 0;
+    std::string evidence;
+    std::set<std::string> by;  // hosts that report it
+  };
+  using ByScope = std::map<std::string, Flapping>;
+  ByScope FlapsReported() const;
+  void FoldIntoCables(ByScope& flapping) const;
+  bool IsDeathOf(const std::pair<Cause, std::string>& suspicion, const std::string& scope, int32_t c) const;
+  void FindFlaps(Scene& scene);
   // path_causes.cc, too
   Suspicion Of(const Scene& scene, Cause cause, const Suspect& suspect) const;
   // host_causes.cc
   void FindGone(Scene& scene);
   void AddGone(Scene& scene, std::vector<Suspicion> gone);
   void FindNics(Scene& scene);
-  void FindFlaps(Scene& scene);
   void FindSlow(Scene& scene);
   void FindClocks(Scene& scene);
   void FindWiring(Scene& scene);

@@ -146,48 +146,6 @@ void Findings::FindNics(Scene& scene) {
   }
 }
 
-// What died often within the last hour, or flaps by the word of two agents. It takes the place of its own deaths.
-void Findings::FindFlaps(Scene& scene) {
-  const Picture& p = scene.picture;
-  const auto tell = [&](const std::string& scope, int64_t last_ns, std::string evidence,
-                        const std::set<std::string>& by) {
-    Suspicion s{.what = {.cause = Cause::kFlapping, .scope = scope}};
-    if (absl::Nanoseconds(p.now_ns - last_ns) > rules_.flaps_rest) return;
-    if (const int32_t c = components_.FindScope(scope); c >= 0) s.what.links = components_.at(c).links;
-    s.what.evidence = {std::move(evidence)};
-    s.what.hosts = Some(by);
-    s.goes_on = true;
-    for (const Cause cause : {Cause::kLinkDead, Cause::kLinkGrey, Cause::kNicDown, Cause::kSwitchDead})
-      scene.suspicions.erase({cause, scope});
-    Add(scene, std::move(s));
-  };
-  for (const auto& [scope, times] : flaps_) {
-    if (times.size() > rules_.many_flaps)
-      tell(scope, times.back(), absl::StrFormat("it died %d times within the past hour", times.size()), {});
-  }
-  std::map<std::string, std::set<std::string>> told;  // scope → hosts
-  std::map<std::string, EventBook::FlapWord> last;
-  for (const auto& [host, book] : events_.hosts()) {
-    for (const auto& [link, word] : book.flapping) {
-      const absl::StatusOr<Addr> port = Addr::Parse(link);
-      std::string scope = absl::StrCat("NIC ", link, " of ", host);  // its own link, by its NIC's name
-      if (port.ok()) {
-        const int32_t c = components_.LinkToPort(*port);
-        if (c < 0) continue;
-        scope = components_.at(c).scope;
-      }
-      told[scope].insert(host);
-      if (EventBook::FlapWord& newest = last[scope]; word.time_ns > newest.time_ns) newest = word;
-    }
-  }
-  for (const auto& [scope, by] : told) {
-    const bool own = scope.starts_with("NIC ");
-    if (!own && by.size() < 2) continue;
-    tell(scope, last[scope].time_ns,
-         absl::StrFormat("%d agents say that it flapped %s times within an hour", by.size(), last[scope].flaps), by);
-  }
-}
-
 void Findings::FindSlow(Scene& scene) {
   struct Slow {
     std::set<std::string> by, jobs;
