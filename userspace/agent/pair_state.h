@@ -130,6 +130,10 @@ struct PairState {
     return e;
   }
 
+  // All paths are silent in the class of the flows, and another class passes.
+  bool ClassStands(int64_t now_ns) const {
+    return pause && (pause->verdict() == control::Silence::kPaused || pause->ClassStands(now_ns));
+  }
   bool ByNics() const { return stamps.kind() == sync::StampKind::kHardware; }
 
   // What the peer tells of its stamps.

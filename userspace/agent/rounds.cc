@@ -94,7 +94,8 @@ absl::Span<const Agent::Step> Agent::Step::OfWindow() {
        [](Agent& a, int64_t now_ns) {
          bool changed = false;
          for (auto& [index, pair] : a.pairs_)
-           changed |= a.probe_news_->LookForSilence(*pair, a.engine_->IntervalNs(index), now_ns);
+           changed |= a.probe_news_->LookForSilence(*pair, a.engine_->IntervalNs(index), now_ns) |
+                      a.path_news_->LookAtSilentPair(*pair);
          if (changed) a.silence_changes_.fetch_add(1, std::memory_order_relaxed);
        }},
       {"silent peers", [](Agent& a, int64_t now_ns) { a.peer_watch_->Look(now_ns); }},

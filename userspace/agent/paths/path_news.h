@@ -52,6 +52,9 @@ class PathNews {
   void OnSlot(const cw_ev_slot& verdict);
   void OnProbeOfSilent(const PairState& pair, SlotState& slot, const cw_ev_probe& probe);  // that was answered
   void OnClassQuestion(PairState& pair, const probe::ClassQuestion& question);
+  // Where all paths of a pair are silent nobody calls one of them dead, and none asks about its class. True: that their
+  // class stands, or goes on, is known since this call.
+  bool LookAtSilentPair(PairState& pair);
 
  private:
   uint8_t OtherDscp(const PairState& pair) const;

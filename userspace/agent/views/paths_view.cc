@@ -18,10 +18,11 @@ bool IsPaused(const SlotState& slot) {
 
 constexpr uint64_t kEnoughProbes = 20;
 
-// Where the pair's paths are silent, all are: nobody calls one of them dead.
-v1::PathState StateIn(const PairState& pair, uint8_t s, v1::PathState state) {
+// Where all paths of a pair are silent nobody calls one of them dead.
+v1::PathState StateIn(const PairState& pair, uint8_t s, v1::PathState state, int64_t now_ns) {
   const bool alive = state == v1::PATH_STATE_UP || state == v1::PATH_STATE_SUSPECT;
-  return alive && pair.path_silence.AllSilent() && pair.path_silence.SilentNs(s) > 0 ? v1::PATH_STATE_SILENT : state;
+  if (!alive || !pair.path_silence.AllSilent() || pair.path_silence.SilentNs(s) == 0) return state;
+  return pair.ClassStands(now_ns) ? v1::PATH_STATE_PAUSED : v1::PATH_STATE_SILENT;
 }
 
 // late: what is missing is missing for want of a reader.
@@ -89,7 +90,7 @@ void PathsView::Count(const PairState& pair, v1::PeerStatus& peer, v1::PathCount
   for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
     if (mesh_.slots(pair.index).port(s) == 0) continue;
     peer.set_paths(peer.paths() + 1);
-    switch (StateIn(pair, s, StateOf(probe::Load(store_.At(pair.index)->slot[s].state)))) {
+    switch (StateIn(pair, s, StateOf(probe::Load(store_.At(pair.index)->slot[s].state)), monotonic_.NowNs())) {
       case v1::PATH_STATE_NEW:
         counts.set_new_(counts.new_() + 1);
         break;
@@ -127,7 +128,7 @@ v1::Path PathsView::Path(PairState& pair, uint8_t s) const {
   if (const probe::Hops* hops = discovery->HopsOf(port); hops != nullptr) {
     for (const Addr& hop : *hops) path.add_hops(hop.is_zero() ? "*" : hop.ToString());
   }
-  path.set_state(StateIn(pair, s, StateOf(probe::Load(shared.state))));
+  path.set_state(StateIn(pair, s, StateOf(probe::Load(shared.state)), now_ns));
   path.set_silent_s(static_cast<double>(pair.path_silence.SilentNs(s)) / 1e9);
   if (path.state() == v1::PATH_STATE_DEAD && IsPaused(state)) path.set_state(v1::PATH_STATE_PAUSED);
   path.set_assignable(slots.is_path(s) && (pair.blocked >> s & 1) == 0);
@@ -227,7 +228,7 @@ void PathsView::AddSeen(const PairState& pair, int64_t now_ns, int seconds, std:
                           .udp_port = port,
                           .pair = pair.index,
                           .slot = s};
-    seen.state = StateIn(pair, s, StateOf(probe::Load(store_.At(pair.index)->slot[s].state)));
+    seen.state = StateIn(pair, s, StateOf(probe::Load(store_.At(pair.index)->slot[s].state)), now_ns);
     seen.silent_ms = static_cast<uint64_t>(pair.path_silence.SilentNs(s) / 1'000'000);
     // Dead for flows, after seconds; the fleet looks for what holds the class up.
     if (seen.state == v1::PATH_STATE_DEAD &&

@@ -9,8 +9,8 @@
 
 namespace cw::fleet {
 
-// The command that keeps flows off it: of a link, a cable, a switch or a host by its scope; "": none does. `host`: whose
-// NIC it is or ends at; "" = nobody's.
+// The command that keeps flows off it: of a link, a cable, a switch or a host by its scope; "": none does. `host`:
+// whose NIC it is or ends at; "" = nobody's.
 std::string DrainCommand(const std::string& scope, const std::string& host);
 
 std::string AdviceOf(const Finding& finding, const std::string& host);

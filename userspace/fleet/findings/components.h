@@ -54,7 +54,7 @@ class Components {
   int32_t CableOf(int32_t link) const;                  // −1: it is not known
   std::string PlaceOf(const std::string& scope) const;  // the scope where no component has it
   std::string HostAt(int32_t c) const;                  // whose NIC it is, or ends at; "": nobody's
-  int32_t FindScope(const std::string& scope) const;  // −1: none
+  int32_t FindScope(const std::string& scope) const;    // −1: none
   // The link, both directions of whose cable end at this port (as agents name links); −1: none.
   int32_t LinkToPort(const Addr& port) const;
 
