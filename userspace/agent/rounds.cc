@@ -28,6 +28,7 @@
 #include "userspace/agent/paths/damping.h"
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/paths/losses.h"
+#include "userspace/agent/paths/path_news.h"
 #include "userspace/agent/paths/probe_news.h"
 #include "userspace/agent/peer_watch.h"
 #include "userspace/agent/recovery/returns.h"
