@@ -228,6 +228,7 @@ bool Findings::TellHost(Scene& scene, const Suspect& suspect, Suspicion& s) cons
     s.what.evidence.emplace_back("its agent is silent, too");
     return true;
   }
+  if (unreached_ns != 0) return false;
   // Its own word that its paths are dead is younger than their death.
   return std::any_of(suspect.explains.begin(), suspect.explains.end(),
                      [&](uint32_t i) { return static_cast<int32_t>(scene.path(i).host) == c.host; });
