@@ -199,8 +199,8 @@ const std::string& PlaceOf(const v1::FleetFinding& f) { return f.place().empty()
 
 void ShowFinding(const v1::FleetFinding& f, bool colour) {
   std::cout << Paint(f.cause(), f.end_ns() == 0 ? Tone::kBad : Tone::kPlain, colour) << "  " << Printable(PlaceOf(f))
-            << "\nid        " << f.id() << (f.severity().empty() ? "" : "\nseverity  " + f.severity()) << "\nscope     " << Printable(f.scope())
-            << "\nsince     " << UtcText(f.start_ns()) << "\nuntil     "
+            << "\nid        " << f.id() << (f.severity().empty() ? "" : "\nseverity  " + f.severity()) << "\nscope     "
+            << Printable(f.scope()) << "\nsince     " << UtcText(f.start_ns()) << "\nuntil     "
             << (f.end_ns() == 0 ? "it goes on" : UtcText(f.end_ns())) << '\n';
   const auto list = [](const char* name, const auto& items) {
     for (const std::string& item : items) {

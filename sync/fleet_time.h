@@ -30,7 +30,7 @@ struct FleetTime {
   int64_t anchor_ns = 0;  // of the local clock
   int64_t offset_ns = 0;
   double slope_ppb = 0;
-  int64_t error_est_ns = 0;        // likely; never more than the bound
+  int64_t error_est_ns = 0;       // likely; never more than the bound
   double error_drift_ppb = 1000;  // how fast error_est grows with the distance from the anchor
   int64_t bound_ns =
       0;               // at the anchor, from any synchronised host's fleet time; grows by max drift × distance from it
