@@ -6,21 +6,35 @@
 #include <algorithm>
 #include <vector>
 
-#include "tests/sim/fleet_world.h"
+#include "tests/sim/fleet_fabric.h"
 
 namespace cw::sim {
 
 inline std::vector<FleetShape> SmallShapes() {
-  return {{.groups = 4, .hosts = 6, .spines = 4},
-          {.groups = 3, .rails = 2, .hosts = 6, .spines = 2},
-          {.pods = 3, .groups = 3, .hosts = 4, .spines = 2, .cores = 2, .peers = 8},
-          {.pods = 3, .groups = 2, .rails = 2, .hosts = 5, .spines = 2, .cores = 1, .peers = 8},
-          {.pods = 3, .groups = 2, .rails = 2, .hosts = 5, .spines = 2, .planes = true, .cores = 2, .peers = 8}};
+  return {{.name = "two tiers", .groups = 4, .hosts = 6, .spines = 4},
+          {.name = "rails", .groups = 3, .rails = 2, .hosts = 6, .spines = 2},
+          {.name = "three tiers", .pods = 3, .groups = 3, .hosts = 4, .spines = 2, .cores = 2, .peers = 8},
+          {.name = "planes",
+           .pods = 2,
+           .groups = 2,
+           .rails = 2,
+           .hosts = 5,
+           .spines = 2,
+           .planes = true,
+           .cores = 2,
+           .peers = 8}};
 }
 
 // Three tiers, 32 hosts of a leaf, 8 leaves of a pod.
 inline FleetShape LargeShape(int hosts) {
-  return {.pods = std::max(2, hosts / 256), .groups = 8, .hosts = 32, .spines = 8, .cores = 4, .peers = 6, .ways = 3};
+  return {.name = "large",
+          .pods = std::max(2, hosts / 256),
+          .groups = 8,
+          .hosts = 32,
+          .spines = 8,
+          .cores = 4,
+          .peers = 6,
+          .ways = 3};
 }
 
 }  // namespace cw::sim
