@@ -34,7 +34,7 @@ void FleetAgent::PathNews(int64_t now_ns) {
 
 void FleetAgent::Report(int64_t now_ns, std::vector<std::unique_ptr<ProbePair>>& all, const std::vector<bool>& awake) {
   const bool soon = path_changed_ && now_ns >= std::max(taken_ns_ + kSoonestNs, changed_ns_ + kGatherNs);
-  if (!running || (now_ns < detail_ns_ && !soon)) return;
+  if (!running || !builder_ || (now_ns < detail_ns_ && !soon)) return;
   path_changed_ = false;
   taken_ns_ = now_ns;
   detail_ns_ = soon ? now_ns + kPeriodNs : std::max(detail_ns_ + kPeriodNs, now_ns);
@@ -63,7 +63,7 @@ void FleetAgent::Report(int64_t now_ns, std::vector<std::unique_ptr<ProbePair>>&
 
 void FleetAgent::Tell(int64_t now_ns, const std::string& type, const std::string& peer, bool alert,
                       const std::vector<std::pair<std::string, std::string>>& evidence) {
-  if (!running) return;
+  if (!running || !builder_) return;
   cwfabric::v1::Event event;
   event.set_seq(++seq_);
   event.set_run(run_);
