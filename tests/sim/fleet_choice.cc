@@ -100,19 +100,19 @@ void FleetChoice::ChooseSwitch(FleetFault& f) {
   f.scopes = {"switch " + SwitchName(s)};
 }
 
-// Of hosts with several rails the others are silent at other leaves, too: they are down, as is true.
+// The whole rack's: its hosts, and all leaves that they are plugged into. Each of these names it.
 void FleetChoice::ChoosePower(FleetFault& f) {
-  const int leaf = world_.fabric_.nics[static_cast<size_t>(f.nic)].leaf;
-  AddSwitch(leaf, f);
+  const int at = world_.fabric_.nics[static_cast<size_t>(f.nic)].leaf;
   f.cause = fleet::Cause::kSwitchDead;
-  f.scopes = {"switch " + SwitchName(leaf)};
   for (const FleetFabric::Nic& nic : world_.fabric_.nics) {
-    if (nic.leaf != leaf) continue;
-    f.hosts.insert(nic.host);
-    f.edges.merge(world_.EdgesOf(nic.host));
-    f.also.insert({fleet::Cause::kHostDown, "host " + world_.Host(nic.host).name()});
+    if (nic.leaf == at) f.hosts.insert(nic.host);
   }
-  if (world_.shape_.rails == 1) f.also.clear();
+  for (const FleetFabric::Nic& nic : world_.fabric_.nics) {
+    if (!f.hosts.contains(nic.host)) continue;
+    AddSwitch(nic.leaf, f);
+    f.edges.merge(world_.EdgesOf(nic.host));
+    f.scopes.insert("switch " + SwitchName(nic.leaf));
+  }
   std::erase_if(f.hosts, [&](int h) { return world_.Host(h).missing; });
 }
 
