@@ -90,7 +90,10 @@ void Findings::FindUnreached(Scene& scene) {
     }
   }
   for (size_t i = 0; i < scene.paths.size() && !by.empty(); ++i) {
-    if (scene.word[i] == Word::kGood) by.erase(other_end(i));
+    // Hosts of one rack vouched for each other before its power went.
+    if (const auto host = by.find(scene.word[i] == Word::kGood ? other_end(i) : -1);
+        host != by.end() && p.hosts[scene.path(i).host].last_seen_ns > host->second.since_ns)
+      by.erase(host);
     // It told that its class is held up: others may well not be answered.
     if (scene.path(i).state == State::kPaused) by.erase(static_cast<int32_t>(scene.path(i).host));
   }
