@@ -101,7 +101,8 @@ void Findings::FindUnreached(Scene& scene) {
   std::map<int32_t, std::pair<size_t, size_t>> own;  // bad, all
   for (size_t i = 0; i < scene.paths.size() && !by.empty(); ++i) {
     auto& [bad, all] = own[static_cast<int32_t>(scene.path(i).host)];
-    bad += scene.word[i] == Word::kBad;
+    // That others hear its probes makes them no evidence; it has told of them all the same.
+    bad += scene.word[i] == Word::kBad || scene.path(i).state == State::kSilent;
     ++all;
   }
   for (const auto& [host, counts] : own) {
