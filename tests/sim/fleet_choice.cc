@@ -80,6 +80,15 @@ std::set<std::string> FleetChoice::CableScopes(int edge) const {
   return scopes;
 }
 
+// Nobody ever saw the port where it ends, so it has no name but its ends'; all that is certain is that paths over one
+// of them are dead.
+void FleetChoice::AddEnds(FleetFault& f) const {
+  const std::string from = SwitchName(EdgeAt(*f.edges.begin()).from), to = SwitchName(EdgeAt(*f.edges.begin()).to);
+  f.scopes.insert(absl::StrCat("link ", from, ">", to));
+  f.instead = {{fleet::Cause::kPathsDead, "paths over switch " + from},
+               {fleet::Cause::kPathsDead, "paths over switch " + to}};
+}
+
 void FleetChoice::ChooseCable(FleetFault& f) {
   const int e = PickEdge(false);
   f.edges = {e, EdgeAt(e).back};
@@ -234,6 +243,7 @@ FleetFault FleetChoice::Choose(Kind kind) {
     case Kind::kHalfRestart:
     case Kind::kBeforeStart:
       if (kind != Kind::kHalfRestart) ChooseLink(f);
+      if (kind == Kind::kBeforeStart) AddEnds(f);
       for (int h = 0; h < static_cast<int>(world_.host_.size()) && kind != Kind::kBeforeStart; ++h) {
         if (!world_.Host(h).missing && Random(2) == 0) f.hosts.insert(h);
       }

@@ -27,6 +27,7 @@ class FleetChoice {
   std::set<std::string> LinkScopes(int edge) const;  // likewise
   std::set<std::string> CableScopes(int edge) const;
   void ChooseLink(FleetFault& fault);
+  void AddEnds(FleetFault& fault) const;
   void ChooseCable(FleetFault& fault);
   void ChooseSwitch(FleetFault& fault);
   bool ChooseSwapped(FleetFault& fault);

@@ -39,6 +39,7 @@ bool IsDeath(Cause cause) {
 }  // namespace
 
 bool FleetRun::Names(const FleetFault& fault, const fleet::Finding& f) const {
+  if (fault.instead.contains({f.cause, f.scope})) return true;
   const bool dark = !shape_.Answers();
   if (dark && f.cause == Cause::kPathsDead && IsDeath(fault.cause)) return true;
   const bool one_of = (dark || f.one_of.size() <= kMostOneOf) &&

@@ -61,8 +61,9 @@ struct FleetFault {
   std::set<int> hosts;  // that go with it
   bool told = false;    // NIC: its host has a carrier event
   fleet::Cause cause = fleet::Cause::kLinkDead;
-  std::set<std::string> scopes;                         // any of these names it rightly
-  std::set<std::pair<fleet::Cause, std::string>> also;  // is true, too
+  std::set<std::string> scopes;                            // any of these names it rightly
+  std::set<std::pair<fleet::Cause, std::string>> instead;  // is as right
+  std::set<std::pair<fleet::Cause, std::string>> also;     // is true, too
 };
 const char* FaultName(FleetFault::Kind kind);
 // Whether such a fabric can have, or show, such a fault.
