@@ -174,9 +174,10 @@ int32_t Components::Beyond(const Addr& last, const Addr& destination) {
   const auto from = switch_of_.find(last);
   const auto to = leaf_of_.find(destination);
   if (from == switch_of_.end() || to == leaf_of_.end() || from->second == to->second) return -1;
-  // From leaf to leaf it is at least two links and a switch.
+  // From leaf to leaf, or into another pod, it is more than one link: where there are pods the way back has to be known.
   const int tier = tiers_[static_cast<size_t>(from->second)], below = tiers_[static_cast<size_t>(to->second)];
-  if (tier != below + 1) return -1;
+  const bool pods = *std::max_element(tiers_.begin(), tiers_.end()) > 2;
+  if (tier != below + 1 || (pods && !link_between_.contains({to->second, from->second}))) return -1;
   const auto [known, added] = link_between_.emplace(std::pair(from->second, to->second), -1);
   if (!added) return known->second;
   const auto name = [&](int s) { return switch_names_[static_cast<size_t>(s)]; };
