@@ -89,11 +89,12 @@ void Findings::FindUnreached(Scene& scene) {
       by[host].since_ns = std::max(by[host].since_ns, scene.SinceNs(i));
     }
   }
+  const std::map<int32_t, By> suspected = by;
   for (size_t i = 0; i < scene.paths.size() && !by.empty(); ++i) {
     // Hosts of one rack vouched for each other before its power went.
-    if (const auto host = by.find(scene.word[i] == Word::kGood ? other_end(i) : -1);
-        host != by.end() && p.hosts[scene.path(i).host].last_seen_ns > host->second.since_ns)
-      by.erase(host);
+    const auto teller = suspected.find(static_cast<int32_t>(scene.path(i).host));
+    const bool before = teller != suspected.end() && p.hosts[scene.path(i).host].last_seen_ns < teller->second.since_ns;
+    if (scene.word[i] == Word::kGood && !before) by.erase(other_end(i));
     // It told that its class is held up: others may well not be answered.
     if (scene.path(i).state == State::kPaused) by.erase(static_cast<int32_t>(scene.path(i).host));
   }
