@@ -121,6 +121,8 @@ void FleetChoice::ChoosePower(FleetFault& f) {
     AddSwitch(nic.leaf, f);
     f.edges.merge(world_.EdgesOf(nic.host));
     f.scopes.insert("switch " + SwitchName(nic.leaf));
+    // Where the leaf answers nothing, that its hosts are down is all that can be seen.
+    if (!world_.shape_.Answers()) f.instead.insert({fleet::Cause::kHostDown, "host " + world_.Host(nic.host).name()});
   }
   std::erase_if(f.hosts, [&](int h) { return world_.Host(h).missing; });
 }
