@@ -2,97 +2,24 @@
 #include "tests/sim/fleet_sim.h"
 
 #include <algorithm>
-#include <chrono>
+#include <atomic>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-#include "userspace/fleet/findings/findings.h"
+#include "tests/sim/fleet_run.h"
 
 namespace cw::sim {
 namespace {
 
 using Kind = FleetFault::Kind;
-constexpr int kWarmS = 25, kEndS = 60;
-constexpr size_t kMostComplaints = 40;
-constexpr int64_t kOneSecondNs = 1'000'000'000;
+constexpr size_t kMostKept = 60;
 
-int SecondsOf(Kind kind) {
-  if (kind == Kind::kFlapping) return 260;
-  if (kind == Kind::kClock || kind == Kind::kAgent || kind == Kind::kSettings) return 120;
-  return 90;
+void AppendRow(std::string& out, const std::string& name, FleetScore& s) {
+  absl::StrAppendFormat(&out, "| %s | %d | %.1f %% | %d | %.2f | %d | %.1f | %.1f |\n", name, s.faults,
+                        100.0 * s.found / s.faults, s.false_findings, static_cast<double>(s.findings) / s.faults,
+                        s.ended, s.Quantile(0.5), s.Quantile(0.99));
 }
-
-class Run {
- public:
-  Run(FleetWorld& world, FleetSimResult& result) : world_(world), result_(result) {}
-
-  void Do(const FleetFault& fault, const std::string& what) {
-    FleetScore& score = result_.by_kind[static_cast<size_t>(fault.kind)];
-    Pass(kWarmS, nullptr, score, what);
-    world_.Begin(fault);
-    begun_ns_ = world_.now_ns();
-    ++score.faults;
-    Pass(SecondsOf(fault.kind), &fault, score, what);
-    world_.End();
-    Pass(kEndS, &fault, score, what);
-    if (fault.kind == Kind::kNone) return;
-    if (!found_) Complain(absl::StrCat(what, ": not found"));
-    score.found += found_;
-    score.ended += found_ && over_;
-  }
-
- private:
-  void Complain(const std::string& text) {
-    if (result_.complaints.size() < kMostComplaints) result_.complaints.push_back(text);
-  }
-
-  void Pass(int seconds, const FleetFault* fault, FleetScore& score, const std::string& what) {
-    const int64_t end_ns = world_.now_ns() + seconds * kOneSecondNs;
-    // What a fault's beginning or end made agents say is heard at once.
-    for (bool said = fault != nullptr && !world_.picture().events.empty(); world_.now_ns() < end_ns; said = false) {
-      if (!said && !world_.Tick() && world_.now_ns() < findings_.NextNs()) continue;
-      const auto begin = std::chrono::steady_clock::now();
-      const std::vector<fleet::Finding> changed = findings_.Evaluate(world_.picture());
-      result_.evaluate_ms +=
-          std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-      ++result_.evaluations;
-      for (const fleet::Finding& f : changed) Take(f, fault, score, what);
-    }
-    result_.seconds += seconds;
-  }
-
-  void Take(const fleet::Finding& f, const FleetFault* fault, FleetScore& score, const std::string& what) {
-    const bool right = fault != nullptr && f.cause == fault->cause && fault->scopes.contains(f.scope);
-    if (right) over_ = f.end_ns != 0;
-    // A finding that goes on under another cause is one.
-    if (f.end_ns != 0 || !seen_.insert({f.id, f.cause}).second) return;
-    if (ids_.insert(f.id).second) ++score.findings;
-    // A link that flaps is dead at times.
-    const bool part = fault != nullptr && fault->kind == Kind::kFlapping && f.cause == fleet::Cause::kLinkDead &&
-                      fault->scopes.contains(f.scope);
-    if (right) {
-      if (!found_) score.seconds.push_back(static_cast<double>(world_.now_ns() - begun_ns_) / 1e9);
-      found_ = true;
-      ++result_.right[static_cast<size_t>(f.cause)];
-    } else if (!part && !world_.IsOfLiar(f.scope) &&
-               !world_.IsOfLate(f)) {  // nobody can check what a host says of itself
-      ++score.false_findings;
-      ++result_.wrong[static_cast<size_t>(f.cause)];
-      Complain(absl::StrFormat("%s: %s at %s, %.0f s after the fault: %s", what, fleet::CauseName(f.cause), f.scope,
-                               static_cast<double>(world_.now_ns() - begun_ns_) / 1e9,
-                               absl::StrJoin(f.evidence, "; ")));
-    }
-  }
-
-  FleetWorld& world_;
-  FleetSimResult& result_;
-  fleet::Findings findings_;
-  std::set<std::pair<uint64_t, fleet::Cause>> seen_;
-  std::set<uint64_t> ids_;
-  int64_t begun_ns_ = 0;
-  bool found_ = false, over_ = false;
-};
 
 }  // namespace
 
@@ -100,6 +27,31 @@ double FleetScore::Quantile(double p) {
   if (seconds.empty()) return 0;
   std::sort(seconds.begin(), seconds.end());
   return seconds[static_cast<size_t>(p * static_cast<double>(seconds.size() - 1))];
+}
+
+void FleetScore::Add(const FleetScore& more) {
+  faults += more.faults;
+  found += more.found;
+  false_findings += more.false_findings;
+  findings += more.findings;
+  ended += more.ended;
+  seconds.insert(seconds.end(), more.seconds.begin(), more.seconds.end());
+}
+
+void FleetSimResult::Add(const FleetSimResult& more) {
+  for (size_t k = 0; k < by_kind.size(); ++k) by_kind[k].Add(more.by_kind[k]);
+  for (const auto& [name, score] : more.by_shape) by_shape[name].Add(score);
+  for (size_t c = 0; c < right.size(); ++c) {
+    right[c] += more.right[c];
+    wrong[c] += more.wrong[c];
+  }
+  for (const std::string& complaint : more.complaints) {
+    if (complaints.size() < kMostKept) complaints.push_back(complaint);
+  }
+  seconds += more.seconds;
+  evaluations += more.evaluations;
+  evaluate_ms += more.evaluate_ms;
+  refused += more.refused;
 }
 
 double FleetSimResult::Precision(fleet::Cause cause) const {
@@ -124,15 +76,17 @@ double FleetSimResult::LeastPrecision() const {
 }
 
 std::string FleetSimResult::Table() {
-  std::string out =
-      "| fault | faults | recall | false findings | findings per fault | ended | s to finding: p50 | p99 |\n"
+  const std::string head =
+      " | faults | recall | false findings | findings per fault | ended | s to finding: p50 | p99 |\n"
       "|---|---|---|---|---|---|---|---|\n";
+  std::string out = "| fault" + head;
   for (int k = 0; k < FleetFault::kKinds; ++k) {
     FleetScore& s = by_kind[static_cast<size_t>(k)];
-    if (s.faults == 0) continue;
-    absl::StrAppendFormat(&out, "| %s | %d | %.1f %% | %d | %.2f | %d | %.1f | %.1f |\n",
-                          FaultName(static_cast<Kind>(k)), s.faults, 100.0 * s.found / s.faults, s.false_findings,
-                          static_cast<double>(s.findings) / s.faults, s.ended, s.Quantile(0.5), s.Quantile(0.99));
+    if (s.faults > 0) AppendRow(out, FaultName(static_cast<Kind>(k)), s);
+  }
+  out += "| fabric" + head;
+  for (auto& [name, score] : by_shape) {
+    if (score.faults > 0) AppendRow(out, name, score);
   }
   out += "| cause | right | wrong | precision |\n|---|---|---|---|\n";
   for (int c = 1; c <= fleet::kFleetCauses; ++c) {
@@ -140,50 +94,49 @@ std::string FleetSimResult::Table() {
     absl::StrAppendFormat(&out, "| %s | %d | %d | %.1f %% |\n", fleet::CauseName(cause), right[static_cast<size_t>(c)],
                           wrong[static_cast<size_t>(c)], 100 * Precision(cause));
   }
-  absl::StrAppendFormat(&out, "%.0f s simulated, %d evaluations of %.2f ms\n", seconds, evaluations,
-                        evaluate_ms / std::max(evaluations, 1));
+  absl::StrAppendFormat(&out, "%.0f s simulated, %d evaluations of %.2f ms, %d batches refused\n", seconds, evaluations,
+                        evaluate_ms / std::max(evaluations, 1), refused);
   return out;
 }
 
-FleetSimResult SimulateFleet(const std::vector<FleetShape>& shapes, int faults_of_kind, uint64_t seed) {
-  FleetSimResult result;
+FleetSimResult SimulateFleet(const std::vector<FleetShape>& shapes, int faults_of_kind, uint64_t seed,
+                             const std::vector<int>& kinds) {
+  struct Task {
+    FleetShape shape;
+    Kind kind;
+    uint64_t seed;
+    FleetSimResult result;
+  };
+  std::vector<Task> tasks;
   std::mt19937_64 random(seed);
   for (int i = 0; i < faults_of_kind; ++i) {
-    FleetShape shape = shapes[static_cast<size_t>(i) % shapes.size()];
-    shape.liar = i % 2 == 1;
     for (int k = 1; k < FleetFault::kKinds; ++k) {
-      const uint64_t world_seed = random();
-      FleetWorld world(shape, world_seed);
-      const FleetFault fault = world.Choose(static_cast<Kind>(k));
-      Run(world, result)
-          .Do(fault, absl::StrFormat("%s of %s, shape %d, loss %.3f%s", FaultName(fault.kind),
-                                     absl::StrJoin(fault.scopes, " or "), static_cast<size_t>(i) % shapes.size(),
-                                     fault.loss, shape.liar ? ", with a liar" : ""));
+      const auto kind = static_cast<Kind>(k);
+      // Each kind begins at another fabric, so that a few faults of each kind see all of them.
+      size_t at = static_cast<size_t>(i + 3 * k) % shapes.size();
+      for (size_t n = 0; n < shapes.size() && !Applies(kind, shapes[at]); ++n) at = (at + 1) % shapes.size();
+      const uint64_t task_seed = random();
+      if (!Applies(kind, shapes[at]) || (!kinds.empty() && std::count(kinds.begin(), kinds.end(), k) == 0)) continue;
+      tasks.push_back({.shape = shapes[at], .kind = kind, .seed = task_seed, .result = {}});
+      tasks.back().shape.liar = i % 2 == 1;
     }
   }
+  std::atomic<size_t> next{0};
+  std::vector<std::thread> workers;
+  for (unsigned w = 0; w < std::max(1U, std::thread::hardware_concurrency()); ++w) {
+    workers.emplace_back([&] {
+      for (size_t t = next++; t < tasks.size(); t = next++)
+        tasks[t].result = FleetRun(tasks[t].shape, tasks[t].seed).Do(tasks[t].kind);
+    });
+  }
+  for (std::thread& worker : workers) worker.join();
+  FleetSimResult result;
+  for (const Task& task : tasks) result.Add(task.result);
   return result;
 }
 
 FleetSimResult SimulateHealthy(const FleetShape& shape, int seconds, uint64_t seed) {
-  FleetSimResult result;
-  FleetWorld world(shape, seed);
-  fleet::Findings findings;
-  for (const int64_t end_ns = world.now_ns() + seconds * kOneSecondNs; world.now_ns() < end_ns;) {
-    while (!world.Tick()) {
-    }
-    const auto begin = std::chrono::steady_clock::now();
-    const std::vector<fleet::Finding> changed = findings.Evaluate(world.picture());
-    result.evaluate_ms += std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
-    ++result.evaluations;
-    for (const fleet::Finding& f : changed) {
-      if (world.IsOfLiar(f.scope) || world.IsOfLate(f)) continue;
-      ++result.wrong[static_cast<size_t>(f.cause)];
-      result.complaints.push_back(
-          absl::StrCat(fleet::CauseName(f.cause), " at ", f.scope, ": ", absl::StrJoin(f.evidence, "; ")));
-    }
-  }
-  result.seconds = seconds;
-  return result;
+  return FleetRun(shape, seed).Healthy(seconds);
 }
 
 }  // namespace cw::sim

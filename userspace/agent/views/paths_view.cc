@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "userspace/agent/fleet_clock/clock_view.h"
+#include "userspace/agent/views/path_seen.h"
 #include "userspace/agent/views/view_words.h"
 #include "userspace/telemetry/sketch.h"
 
@@ -17,13 +18,6 @@ bool IsPaused(const SlotState& slot) {
 }
 
 constexpr uint64_t kEnoughProbes = 20;
-
-// Where all paths of a pair are silent nobody calls one of them dead.
-v1::PathState StateIn(const PairState& pair, uint8_t s, v1::PathState state, int64_t now_ns) {
-  const bool alive = state == v1::PATH_STATE_UP || state == v1::PATH_STATE_SUSPECT;
-  if (!alive || !pair.path_silence.AllSilent() || pair.path_silence.SilentNs(s) == 0) return state;
-  return pair.ClassStands(now_ns) ? v1::PATH_STATE_PAUSED : v1::PATH_STATE_SILENT;
-}
 
 // late: what is missing is missing for want of a reader.
 void FillWindow(const telemetry::PathDelay& forward, const telemetry::PathDelay& reverse, int64_t now_ns, int seconds,
@@ -90,7 +84,8 @@ void PathsView::Count(const PairState& pair, v1::PeerStatus& peer, v1::PathCount
   for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
     if (mesh_.slots(pair.index).port(s) == 0) continue;
     peer.set_paths(peer.paths() + 1);
-    switch (StateIn(pair, s, StateOf(probe::Load(store_.At(pair.index)->slot[s].state)), monotonic_.NowNs())) {
+    switch (StateIn(pair.path_silence, s, StateOf(probe::Load(store_.At(pair.index)->slot[s].state)),
+                    pair.ClassStands(monotonic_.NowNs()))) {
       case v1::PATH_STATE_NEW:
         counts.set_new_(counts.new_() + 1);
         break;
@@ -128,7 +123,7 @@ v1::Path PathsView::Path(PairState& pair, uint8_t s) const {
   if (const probe::Hops* hops = discovery->HopsOf(port); hops != nullptr) {
     for (const Addr& hop : *hops) path.add_hops(hop.is_zero() ? "*" : hop.ToString());
   }
-  path.set_state(StateIn(pair, s, StateOf(probe::Load(shared.state)), now_ns));
+  path.set_state(StateIn(pair.path_silence, s, StateOf(probe::Load(shared.state)), pair.ClassStands(now_ns)));
   path.set_silent_s(static_cast<double>(pair.path_silence.SilentNs(s)) / 1e9);
   if (path.state() == v1::PATH_STATE_DEAD && IsPaused(state)) path.set_state(v1::PATH_STATE_PAUSED);
   path.set_assignable(slots.is_path(s) && (pair.blocked >> s & 1) == 0);
@@ -214,7 +209,6 @@ std::vector<uplink::PathSeen> PathsView::Seen(int seconds) const {
   return seen;
 }
 
-// Both directions of each slot: replies ride on the peer's slot of this number, whose hops only the peer knows.
 void PathsView::AddSeen(const PairState& pair, int64_t now_ns, int seconds, std::vector<uplink::PathSeen>& out) const {
   const probe::SlotTable& slots = mesh_.slots(pair.index);
   const probe::Discovery* discovery = asks_.discovery(pair.index);
@@ -222,41 +216,21 @@ void PathsView::AddSeen(const PairState& pair, int64_t now_ns, int seconds, std:
     const uint16_t port = slots.port(s);
     if (port == 0) continue;
     const SlotState& slot = pair.slot[s];
-    uplink::PathSeen seen{.local = pair.key.local,
-                          .remote = pair.key.remote,
-                          .peer = pair.peer,
-                          .udp_port = port,
-                          .pair = pair.index,
-                          .slot = s};
-    seen.state = StateIn(pair, s, StateOf(probe::Load(store_.At(pair.index)->slot[s].state)), now_ns);
-    seen.silent_ms = static_cast<uint64_t>(pair.path_silence.SilentNs(s) / 1'000'000);
-    // Dead for flows, after seconds; the fleet looks for what holds the class up.
-    if (seen.state == v1::PATH_STATE_DEAD &&
-        (IsPaused(slot) || (slot.silence && slot.silence->watch.ClassStands(now_ns))))
-      seen.state = v1::PATH_STATE_PAUSED;
-    const auto fill = [&](const telemetry::PathDelay& delay) {
-      seen.base_ns = delay.BaseNs() == INT64_MAX ? 0 : static_cast<uint64_t>(std::max<int64_t>(0, delay.BaseNs()));
-      if (seconds == 0) return;
-      telemetry::DelayWindow window = delay.Window(now_ns, seconds);
-      seen.queue = std::move(window.queueing);
-      seen.known = window.known;
-      seen.lost = window.lost;
-    };
-    fill(slot.forward);
-    if (const probe::Hops* hops = discovery == nullptr ? nullptr : discovery->HopsOf(port); hops != nullptr)
-      seen.hops = std::vector<Addr>(hops->begin(), hops->end());
-    // A path that is cut ends where the cut is: its last answer is nobody's neighbour.
-    if (seen.hops && !discovery->EndsAtLastSwitch(port)) seen.hops->emplace_back();
-    out.push_back(seen);
-    seen.reverse = true;
-    seen.hops.reset();
-    seen.silent_ms = 0;
-    fill(slot.reverse);
-    // Where nothing answers, what still arrives from there tells which direction is broken.
-    const bool asks =
-        pair.path_silence.AllSilent() && pair.path_silence.peer() != control::PathSilence::Peer::kNotKnown;
-    seen.heard = asks && pair.path_silence.peer() == control::PathSilence::Peer::kHeard;
-    if (seen.queue.count() > 0 || seconds == 0 || asks) out.push_back(std::move(seen));
+    const probe::Hops* hops = discovery == nullptr ? nullptr : discovery->HopsOf(port);
+    AppendSeen({.local = pair.key.local,
+                .remote = pair.key.remote,
+                .peer = pair.peer,
+                .udp_port = port,
+                .pair = pair.index,
+                .slot = s},
+               {.silence = pair.path_silence,
+                .forward = slot.forward,
+                .reverse = slot.reverse,
+                .state = StateOf(probe::Load(store_.At(pair.index)->slot[s].state)),
+                .held_up = IsPaused(slot) || (slot.silence && slot.silence->watch.ClassStands(now_ns)),
+                .hops = hops,
+                .whole = hops != nullptr && discovery->EndsAtLastSwitch(port)},
+               now_ns, seconds, out);
   }
 }
 

@@ -28,7 +28,10 @@ int32_t Components::Add(Component component) {
 
 Components::Components(const Topology& topology, const std::vector<HostEvidence>& hosts)
     : switch_of_(topology.switch_of), leaf_of_(topology.leaf_of) {
-  for (const Switch& s : topology.switches) switch_names_.push_back(s.name);
+  for (const Switch& s : topology.switches) {
+    switch_names_.push_back(s.name);
+    tiers_.push_back(s.tier);
+  }
   for (const TopologyLink& link : topology.links) {
     if (link.ids.empty()) continue;
     const bool at_nic = link.from < 0 || link.to < 0;
@@ -222,6 +225,10 @@ int32_t Components::Beyond(const Addr& last, const Addr& destination) {
   const auto from = switch_of_.find(last);
   const auto to = leaf_of_.find(destination);
   if (from == switch_of_.end() || to == leaf_of_.end() || from->second == to->second) return -1;
+  // From leaf to leaf, or into another pod, it is more than one link: where there are pods the way back has to be known.
+  const int tier = tiers_[static_cast<size_t>(from->second)], below = tiers_[static_cast<size_t>(to->second)];
+  const bool pods = *std::max_element(tiers_.begin(), tiers_.end()) > 2;
+  if (tier != below + 1 || (pods && !link_between_.contains({to->second, from->second}))) return -1;
   const auto [known, added] = link_between_.emplace(std::pair(from->second, to->second), -1);
   if (!added) return known->second;
   const auto name = [&](int s) { return switch_names_[static_cast<size_t>(s)]; };

@@ -79,6 +79,7 @@ class Components {
   absl::flat_hash_map<std::string, int32_t> by_scope_;
   std::map<Addr, int> switch_of_, leaf_of_;  // as Topology has them
   std::vector<std::string> switch_names_, host_names_;
+  std::vector<int> tiers_;  // of switches
   std::map<std::pair<int, int>, int32_t> link_between_;  // two switches; −1: several
   absl::node_hash_map<std::pair<uint64_t, std::pair<Addr, Addr>>, std::vector<int32_t>> ways_;
 };

@@ -89,8 +89,12 @@ void Findings::FindUnreached(Scene& scene) {
       by[host].since_ns = std::max(by[host].since_ns, scene.SinceNs(i));
     }
   }
+  const std::map<int32_t, By> suspected = by;
   for (size_t i = 0; i < scene.paths.size() && !by.empty(); ++i) {
-    if (scene.word[i] == Word::kGood) by.erase(other_end(i));
+    // Hosts of one rack vouched for each other before its power went.
+    const auto teller = suspected.find(static_cast<int32_t>(scene.path(i).host));
+    const bool before = teller != suspected.end() && p.hosts[scene.path(i).host].last_seen_ns < teller->second.since_ns;
+    if (scene.word[i] == Word::kGood && !before) by.erase(other_end(i));
     // It told that its class is held up: others may well not be answered.
     if (scene.path(i).state == State::kPaused) by.erase(static_cast<int32_t>(scene.path(i).host));
   }
@@ -98,7 +102,8 @@ void Findings::FindUnreached(Scene& scene) {
   std::map<int32_t, std::pair<size_t, size_t>> own;  // bad, all
   for (size_t i = 0; i < scene.paths.size() && !by.empty(); ++i) {
     auto& [bad, all] = own[static_cast<int32_t>(scene.path(i).host)];
-    bad += scene.word[i] == Word::kBad;
+    // That others hear its probes makes them no evidence; it has told of them all the same.
+    bad += scene.word[i] == Word::kBad || scene.path(i).state == State::kSilent;
     ++all;
   }
   for (const auto& [host, counts] : own) {

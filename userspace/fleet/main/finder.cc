@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "absl/hash/hash.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -19,14 +18,10 @@ namespace {
 
 namespace pb = cwfabric::v1;
 constexpr absl::Duration kPeriod = absl::Seconds(1), kSoonest = absl::Milliseconds(200);
-constexpr int64_t kFabricEveryNs = 5'000'000'000, kHopsEveryNs = 2'000'000'000;
-constexpr int64_t kAgeEveryNs = 60'000'000'000;
 constexpr int64_t kEventsBackNs = 3'600'000'000'000;
 constexpr int64_t kStandsBackNs = 300'000'000'000;  // of a collective that stands; later rings may be gone over it
 constexpr absl::Duration kLookForChanges = absl::Milliseconds(50);
-constexpr size_t kMostHopLists = 2'000'000, kEventsAtOnce = 10'000, kMostUnkept = 20'000;
-constexpr char kNoRoomForHops[] =
-    "hosts told of more ways than the service has room for: new ones count as not known until it is restarted";
+constexpr size_t kEventsAtOnce = 10'000, kMostUnkept = 20'000;
 constexpr size_t kMostJobs = 64;  // named of one finding
 constexpr int64_t kSlasEveryNs = 2'000'000'000;
 constexpr int64_t kHeardNs = 15'000'000'000;
@@ -52,7 +47,7 @@ Finder::Finder(UplinkService& uplink, Store& store, Alerts& alerts, Drainer& dra
       drainer_(drainer),
       muter_(muter),
       incidents_(incidents),
-      file_(std::move(file)),
+      live_(store, std::move(file)),
       causes_(rules.findings.causes),
       findings_(rules.findings),
       slas_(rules.slas),
@@ -134,81 +129,16 @@ void Finder::Resume() {
   alerts_.Take(told, /*resumed=*/true);
 }
 
-// Reverse paths are left out: hosts tell neither their hops nor whether they are dead; the peer tells both.
-void Finder::Copy(const LiveHost& live) {
-  Host& host = hosts_[live.host];
-  host.told.connected = live.connected;
-  host.told.last_seen_ns = absl::ToUnixNanos(live.last_seen);
-  host.work = live.work;
-  if (host.run == live.run && host.batches == live.batches) return;
-  host.run = live.run;
-  host.batches = live.batches;
-  host.told = HostEvidenceOf(live, absl::Now());
-  host.paths = PathEvidenceOf(live);
-  host.arrivals = ArrivalsOf(live);
-  host.lacks_hops = true;
-}
-
-void Finder::FillHops(const std::string& name, Host& host, int64_t now_ns) {
-  if (!host.lacks_hops) return;
-  const auto fill = [&] {
-    host.lacks_hops = false;
-    for (PathEvidence& path : host.paths) {
-      if (path.hops_id == 0) continue;
-      const auto known = hops_.find(path.hops_id);
-      path.hops = known == hops_.end() ? nullptr : &known->second;
-      host.lacks_hops |= path.hops == nullptr;
-      whole_hops_.Complete(path, now_ns);
-    }
-  };
-  fill();
-  if (!host.lacks_hops || now_ns - host.asked_ns < kHopsEveryNs) return;
-  host.asked_ns = now_ns;
-  // Each by its name: a host may have told of far more lists than its paths take.
-  std::set<uint64_t> lacking;
-  for (const PathEvidence& path : host.paths) {
-    if (path.hops_id != 0 && path.hops == nullptr) lacking.insert(path.hops_id);
-  }
-  for (const uint64_t id : lacking) {
-    if (hops_.size() >= kMostHopLists) return Complain(absl::ResourceExhaustedError(kNoRoomForHops));
-    const absl::StatusOr<HopList> list = store_.Hops(name, id);
-    if (list.ok()) hops_.try_emplace(id, list->hops);
-  }
-  fill();
-}
-
 void Finder::LookAtFabric(Picture& picture) {
-  uint64_t seen = 1;
-  for (const PathEvidence& path : picture.paths) {
-    if (path.hops != nullptr) seen += absl::HashOf(path.source, path.destination, path.hops_id);
-  }
+  if (!live_.LookAtFabric(picture)) return;
+  std::map<std::string, std::vector<Addr>> nics;
   for (const HostEvidence& host : picture.hosts) {
-    for (const NicFact& nic : host.nics) seen += absl::HashOf(host.name, nic.name, nic.address);
+    for (const NicFact& nic : host.nics) nics[host.name].push_back(nic.address);
   }
-  // Places of hosts are part of what is made of it.
-  for (size_t h = 0; h < picture.hosts.size(); ++h) seen += absl::HashOf(h, picture.hosts[h].name);
-  const bool first = fabric_ == 0;
-  if (seen != seen_fabric_ && (first || picture.now_ns - fabric_ns_ >= kFabricEveryNs)) {
-    std::vector<Trace> traces;
-    for (const PathEvidence& path : picture.paths) {
-      if (path.hops != nullptr) traces.push_back({path.source, path.destination, *path.hops});
-    }
-    topology_ = BuildTopology(traces, file_);
-    wiring_ = CompareWiring(topology_, file_);
-    seen_fabric_ = seen;
-    fabric_ns_ = picture.now_ns;
-    ++fabric_;
-    std::map<std::string, std::vector<Addr>> nics;
-    for (const HostEvidence& host : picture.hosts) {
-      for (const NicFact& nic : host.nics) nics[host.name].push_back(nic.address);
-    }
-    std::map<std::string, std::string> racks = RacksOf(nics, topology_);
-    const std::lock_guard lock(mutex_);
-    racks_ = std::move(racks);
-  }
-  picture.topology = &topology_;
-  picture.wiring = &wiring_;
-  picture.fabric = absl::HashOf(fabric_, picture.hosts.size());
+  std::map<std::string, std::string> racks = RacksOf(nics, live_.topology());
+  live_.SetRacks(racks);
+  const std::lock_guard lock(mutex_);
+  racks_ = std::move(racks);
 }
 
 // Of collectives that stand: hosts of the job are looked at, too, but for jobs that the host who says so has no part
@@ -261,15 +191,18 @@ void Finder::CopyAll() {
   std::set<std::string> there;
   uplink_.EachHost([&](const LiveHost& live) {
     there.insert(live.host);
-    Copy(live);
+    live_.Copy(live, absl::Now());
     slas_.Take(live);
   });
-  for (const auto& [name, host] : hosts_) {
-    if (there.contains(name)) continue;
+  std::vector<std::string> gone;
+  for (const auto& [name, host] : live_.hosts()) {
+    if (!there.contains(name)) gone.push_back(name);
+  }
+  for (const std::string& name : gone) {
     slas_.Forget(name);
     findings_.Forget(name);
+    live_.Forget(name);
   }
-  std::erase_if(hosts_, [&](const auto& host) { return !there.contains(host.first); });
 }
 
 // Others go on probing a host that left, until their peers' file lacks it: that its NICs are silent is no finding.
@@ -298,28 +231,6 @@ void Finder::LearnDeparted() {
   departed_known_ = true;
 }
 
-void Finder::AddPaths(Picture& picture) {
-  if (picture.now_ns - aged_ns_ > kAgeEveryNs) {
-    whole_hops_.Age(picture.now_ns);
-    aged_ns_ = picture.now_ns;
-  }
-  std::set<Addr> departed = departed_;
-  for (const auto& [name, host] : hosts_) {
-    for (const NicFact& nic : host.told.nics) departed.erase(nic.address);  // somebody has it again
-  }
-  for (auto& [name, host] : hosts_) {
-    FillHops(name, host, picture.now_ns);
-    const auto place = static_cast<uint32_t>(picture.hosts.size());
-    picture.hosts.push_back(host.told);
-    if (const auto rack = racks_.find(name); rack != racks_.end()) picture.hosts.back().rack = rack->second;
-    picture.arrivals.insert(picture.arrivals.end(), host.arrivals.begin(), host.arrivals.end());
-    for (PathEvidence& path : host.paths) {
-      path.host = place;
-      if (departed.empty() || !departed.contains(path.destination)) picture.paths.push_back(path);
-    }
-  }
-}
-
 // Hosts tell each ten seconds. Behind everything else: what is dead is told first.
 void Finder::LookAtSlas(int64_t now_ns) {
   if (slas_.empty() || now_ns - slas_ns_ < kSlasEveryNs) return;
@@ -345,7 +256,7 @@ void Finder::LookAtStanding(int64_t now_ns) {
     const auto stands = [&](const std::string& id) { return ids.contains(id); };
     if (standing.size() == kMostStanding) break;
     if (std::none_of(job.ids.begin(), job.ids.end(), stands)) continue;
-    const std::vector<HeldUpBy> by = WhatHoldsUp(job, work, open, topology_);
+    const std::vector<HeldUpBy> by = WhatHoldsUp(job, work, open, live_.topology());
     const bool process = std::none_of(by.begin(), by.end(), [](const HeldUpBy& b) { return b.host.empty(); });
     if (!process || by.empty()) continue;
     StandingJob& now = standing.emplace_back(StandingJob{.job = job.name, .host = by[0].host, .text = by[0].text});
@@ -361,7 +272,7 @@ void Finder::Look() {
   CopyAll();
   LearnDeparted();
   Picture picture{.now_ns = absl::GetCurrentTimeNanos()};
-  AddPaths(picture);
+  if (const absl::Status added = live_.AddPaths(picture, departed_); !added.ok()) Complain(added);
   LookAtFabric(picture);
   picture.events = NewEvents(picture.now_ns);
   picture.slas = sla_words_;
@@ -373,7 +284,7 @@ void Finder::Look() {
   LookAtSlas(picture.now_ns);
 }
 
-HostWork Finder::RanksOf(const std::string& name, const Host& host) {
+HostWork Finder::RanksOf(const std::string& name, const LivePicture::Host& host) {
   HostWork work{.host = name, .speaks = host.told.connected, .flows = {}, .ranks = {}, .collectives = {}};
   for (const auto& [key, told] : host.work->jobs()) {
     if (host.Holds(told.time_ns, LiveWork::kJobsHold)) work.ranks.push_back({&told.job, told.time_ns});
@@ -383,15 +294,14 @@ HostWork Finder::RanksOf(const std::string& name, const Host& host) {
 
 std::vector<HostWork> Finder::WorkNow() const {
   std::vector<HostWork> hosts;
-  for (const auto& [name, host] : hosts_) {
+  for (const auto& [name, host] : live_.hosts()) {
     if (host.work == nullptr) continue;
     HostWork& work = hosts.emplace_back(RanksOf(name, host));
     // A host that tells of its paths alone has no flows any more.
     const bool sends = host.Holds(host.work->flows().time_ns, LiveWork::kFlowsHold);
     for (const FlowSample& flow : host.work->flows().flows) {
       if (!sends) break;
-      const auto hops = hops_.find(flow.hops);
-      work.flows.push_back({&flow, hops == hops_.end() ? nullptr : &hops->second});
+      work.flows.push_back({&flow, live_.HopsOf(flow.hops)});
     }
   }
   return hosts;
@@ -402,7 +312,7 @@ std::vector<HostWork> Finder::WorkNow() const {
 std::vector<HostWork> Finder::StandingNow() const {
   bool any = false;
   std::vector<HostWork> hosts;
-  for (const auto& [name, host] : hosts_) {
+  for (const auto& [name, host] : live_.hosts()) {
     if (host.work == nullptr) continue;
     HostWork& work = hosts.emplace_back(RanksOf(name, host));
     for (const auto& [key, told] : host.work->collectives()) {
@@ -432,7 +342,7 @@ void Finder::NameJobs(std::vector<Finding>& changed, int64_t now_ns) {
     std::set<std::string>& known = affected_[finding.id];
     const size_t before = known.size();
     for (const JobReach& job : jobs) {
-      if (known.size() < kMostJobs && Crosses(finding, job, topology_)) known.insert(job.name);
+      if (known.size() < kMostJobs && Crosses(finding, job, live_.topology())) known.insert(job.name);
     }
     const bool acted = LookAtActs(finding, now_ns);
     AddAffected(finding);
@@ -453,10 +363,10 @@ void Finder::NameJobs(std::vector<Finding>& changed, int64_t now_ns) {
 // The way of a port that no probe takes is not known: then it is those ways to this peer that are dead.
 FlowWay Finder::WayOf(const FlowAct& act) const {
   FlowWay way;
-  const auto host = hosts_.find(act.host), peer = hosts_.find(act.peer);
-  if (host == hosts_.end()) return way;
+  const auto host = live_.hosts().find(act.host), peer = live_.hosts().find(act.peer);
+  if (host == live_.hosts().end()) return way;
   const auto to_peer = [&](const Addr& address) {
-    if (peer == hosts_.end()) return address.ToString() == act.peer;
+    if (peer == live_.hosts().end()) return address.ToString() == act.peer;
     const std::vector<NicFact>& nics = peer->second.told.nics;
     return std::any_of(nics.begin(), nics.end(), [&](const NicFact& nic) { return nic.address == address; });
   };
@@ -478,7 +388,7 @@ FlowWay Finder::WayOf(const FlowAct& act) const {
 // At first hosts have to be heard: without their paths an act is about nothing.
 bool Finder::LookAtActs(const Finding& finding, int64_t now_ns) {
   if (now_ns - begun_ns_ < kHeardNs) return false;
-  return acts_.Look(finding, topology_, now_ns, [this](const FlowAct& act) { return WayOf(act); });
+  return acts_.Look(finding, live_.topology(), now_ns, [this](const FlowAct& act) { return WayOf(act); });
 }
 
 void Finder::AddAffected(Finding& finding) const {

@@ -14,14 +14,12 @@
 #include <thread>
 #include <vector>
 
-#include "absl/container/node_hash_map.h"
 #include "userspace/fleet/alerts/alerts.h"
 #include "userspace/fleet/drains/muting.h"
 #include "userspace/fleet/findings/findings.h"
 #include "userspace/fleet/jobs/acts.h"
 #include "userspace/fleet/jobs/jobs.h"
-#include "userspace/fleet/live/host_paths.h"
-#include "userspace/fleet/live/whole_hops.h"
+#include "userspace/fleet/live/live_picture.h"
 #include "userspace/fleet/main/drainer.h"
 #include "userspace/fleet/main/fleet_metrics.h"
 #include "userspace/fleet/main/incident_taker.h"
@@ -43,37 +41,20 @@ class Finder {
   std::map<std::string, std::string> racks();  // host → rack; any thread
 
  private:
-  struct Host {
-    HostEvidence told;
-    std::vector<PathEvidence> paths;
-    std::vector<Arrival> arrivals;
-    uint64_t run = 0, batches = 0;
-    int64_t asked_ns = 0;  // for its hop lists
-    bool lacks_hops = false;
-    std::shared_ptr<const LiveWork> work;  // null: it told of none
-    // What it told then, it would have told again by now.
-    bool Holds(int64_t told_ns, absl::Duration how_long) const {
-      return told_ns >= told.newest_ns - absl::ToInt64Nanoseconds(how_long);
-    }
-  };
-
   void Run();
   bool End(absl::Duration wait);  // it ends; or it does not, and so much time passed
   void Count(absl::Duration took);
   void Resume();
   void Look();
-  void Copy(const LiveHost& live);
   void CopyAll();
   void LearnDeparted();
-  void AddPaths(Picture& picture);
-  void FillHops(const std::string& name, Host& host, int64_t now_ns);
   void LookAtFabric(Picture& picture);
   std::vector<HostEvent> NewEvents(int64_t now_ns);
   void LookAtSlas(int64_t now_ns);
   void TellStanding(const std::vector<HostEvent>& stands);
   void LookAtStanding(int64_t now_ns);
-  static HostWork RanksOf(const std::string& name, const Host& host);
-  std::vector<HostWork> WorkNow() const;      // points into hosts_
+  static HostWork RanksOf(const std::string& name, const LivePicture::Host& host);
+  std::vector<HostWork> WorkNow() const;      // points into live_
   std::vector<HostWork> StandingNow() const;  // ranks and collectives that stand; none: nothing stands
   void NameJobs(std::vector<Finding>& changed, int64_t now_ns);
   bool LookAtActs(const Finding& finding, int64_t now_ns);  // whether there is news
@@ -88,7 +69,7 @@ class Finder {
   Drainer& drainer_;
   Muter& muter_;
   IncidentTaker& incidents_;
-  const FleetFile file_;
+  LivePicture live_;
   const CauseRules causes_;
   Findings findings_;
   SlaWatch slas_;
@@ -96,17 +77,9 @@ class Finder {
   int64_t slas_ns_ = 0;
   std::vector<StandingJob> standing_;  // as of standing_ns_
   int64_t standing_ns_ = 0;
-  std::map<std::string, Host> hosts_;
   std::set<Addr> departed_;  // NICs of hosts that were removed
   uint64_t removals_ = 0;
   bool departed_known_ = false;
-  absl::node_hash_map<uint64_t, std::vector<Addr>> hops_;  // by their name, which is of their content
-  WholeHops whole_hops_;
-  int64_t aged_ns_ = 0;
-  Topology topology_;
-  WiringReport wiring_;
-  uint64_t fabric_ = 0, seen_fabric_ = 0;
-  int64_t fabric_ns_ = 0;
   uint64_t changes_ = 0;  // of paths, when it looked last
   bool events_begun_ = false;
   uint64_t events_after_ = 0;
