@@ -28,6 +28,7 @@
 #include "userspace/model/flow.h"
 #include "userspace/model/names.h"
 #include "userspace/probe/cadence.h"
+#include "userspace/probe/end_proof.h"
 #include "userspace/probe/messages.h"
 #include "userspace/telemetry/path_delay.h"
 
@@ -69,8 +70,9 @@ struct SlotState {
   std::vector<Addr> links;  // where those that it takes end, as last known in full; ours first; empty: not known
   int64_t answered_ns = 0;  // local time: when the newest of its probes that were answered was sent; 0: none was
   std::optional<SilentPath> silence;
-  int64_t paused_ns = 0;  // monotonic: when it was last found paused; 0: never
-  bool was_dead = false;  // at the last look at the slot's state
+  probe::EndProof end_proof;  // of its hops
+  int64_t paused_ns = 0;      // monotonic: when it was last found paused; 0: never
+  bool was_dead = false;      // at the last look at the slot's state
 };
 
 struct PairState {

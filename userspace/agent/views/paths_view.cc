@@ -215,13 +215,13 @@ std::vector<uplink::PathSeen> PathsView::Seen(int seconds) const {
 }
 
 // Both directions of each slot: replies ride on the peer's slot of this number, whose hops only the peer knows.
-void PathsView::AddSeen(const PairState& pair, int64_t now_ns, int seconds, std::vector<uplink::PathSeen>& out) const {
+void PathsView::AddSeen(PairState& pair, int64_t now_ns, int seconds, std::vector<uplink::PathSeen>& out) const {
   const probe::SlotTable& slots = mesh_.slots(pair.index);
   const probe::Discovery* discovery = asks_.discovery(pair.index);
   for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
     const uint16_t port = slots.port(s);
     if (port == 0) continue;
-    const SlotState& slot = pair.slot[s];
+    SlotState& slot = pair.slot[s];
     uplink::PathSeen seen{.local = pair.key.local,
                           .remote = pair.key.remote,
                           .peer = pair.peer,
@@ -246,7 +246,10 @@ void PathsView::AddSeen(const PairState& pair, int64_t now_ns, int seconds, std:
     if (const probe::Hops* hops = discovery == nullptr ? nullptr : discovery->HopsOf(port); hops != nullptr)
       seen.hops = std::vector<Addr>(hops->begin(), hops->end());
     // A path that is cut ends where the cut is: its last answer is nobody's neighbour.
-    if (seen.hops && !discovery->EndsAtLastSwitch(port)) seen.hops->emplace_back();
+    const bool answers =
+        (seen.state == v1::PATH_STATE_UP || seen.state == v1::PATH_STATE_SUSPECT) && seen.silent_ms == 0;
+    if (seen.hops && !slot.end_proof.Look(*seen.hops, discovery->EndsAtLastSwitch(port), answers))
+      seen.hops->emplace_back();
     out.push_back(seen);
     seen.reverse = true;
     seen.hops.reset();

@@ -188,12 +188,15 @@ void Finder::LookAtFabric(Picture& picture) {
   // Places of hosts are part of what is made of it.
   for (size_t h = 0; h < picture.hosts.size(); ++h) seen += absl::HashOf(h, picture.hosts[h].name);
   const bool first = fabric_ == 0;
-  if (seen != seen_fabric_ && (first || picture.now_ns - fabric_ns_ >= kFabricEveryNs)) {
+  // Traces to a NIC that was moved count again, though nothing changes.
+  const bool settled = fabric_ns_ < nic_places_.settled_ns() + NicPlaces::kSameReportNs &&
+                       picture.now_ns >= nic_places_.settled_ns() + NicPlaces::kSameReportNs;
+  if (settled || (seen != seen_fabric_ && (first || picture.now_ns - fabric_ns_ >= kFabricEveryNs))) {
     std::vector<Trace> traces;
     for (const PathEvidence& path : picture.paths) {
-      if (path.hops != nullptr) traces.push_back({path.source, path.destination, *path.hops});
+      if (path.hops != nullptr) traces.push_back({path.source, path.destination, *path.hops, path.time_ns});
     }
-    topology_ = BuildTopology(traces, file_);
+    topology_ = BuildTopology(traces, file_, nic_places_);
     wiring_ = CompareWiring(topology_, file_);
     seen_fabric_ = seen;
     fabric_ns_ = picture.now_ns;

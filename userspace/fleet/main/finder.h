@@ -31,6 +31,7 @@
 #include "userspace/fleet/sla/sla.h"
 #include "userspace/fleet/store/store.h"
 #include "userspace/fleet/topology/fleet_file.h"
+#include "userspace/fleet/topology/nic_places.h"
 
 namespace cw::fleet {
 
@@ -103,6 +104,7 @@ class Finder {
   absl::node_hash_map<uint64_t, std::vector<Addr>> hops_;  // by their name, which is of their content
   WholeHops whole_hops_;
   int64_t aged_ns_ = 0;
+  NicPlaces nic_places_;
   Topology topology_;
   WiringReport wiring_;
   uint64_t fabric_ = 0, seen_fabric_ = 0;
