@@ -190,7 +190,7 @@ void Discovery::Expire(int64_t now_ns) {
   for (auto& [port, trace] : active_) {
     for (int ttl = 1; ttl <= kMaxTraceTtl; ++ttl) {
       Attempt& a = trace.hop[ttl - 1];
-      if (a.done || a.ip_id == 0 || a.deadline_ns > now_ns) continue;
+      if (a.done || a.ip_id == 0 || a.sent_ns + TimeoutNs(ttl) > now_ns) continue;
       a.ip_id = 0;
       if (a.tries >= TriesAt(ttl)) a.done = true;
     }
@@ -217,7 +217,7 @@ std::vector<TraceProbe> Discovery::Poll(int64_t now_ns, const std::function<bool
         continue;
       }
       a.ip_id = NextIpId(ttl);
-      a.deadline_ns = now_ns + TimeoutNs(ttl);
+      a.sent_ns = now_ns;
       ++a.tries;
       out.push_back({port, static_cast<uint8_t>(ttl), a.ip_id, trace.qpn});
     }
@@ -436,7 +436,7 @@ int64_t Discovery::NextDeadlineNs() const {
   for (const auto& [port, trace] : active_) {
     for (int ttl = 1; ttl <= LastTtl(); ++ttl) {
       const Attempt& a = trace.hop[ttl - 1];
-      if (!a.done) next = std::min(next, a.ip_id == 0 ? 0 : a.deadline_ns);
+      if (!a.done) next = std::min(next, a.ip_id == 0 ? 0 : a.sent_ns + TimeoutNs(ttl));
     }
   }
   for (const auto& [port, verify] : verify_) next = std::min(next, verify.at_ns);

@@ -130,7 +130,7 @@ class Discovery {
     bool done = false;
     int tries = 0;
     uint16_t ip_id = 0;  // 0: none under way
-    int64_t deadline_ns = 0;
+    int64_t sent_ns = 0;
     Addr router;
   };
   struct Verify {
