@@ -314,7 +314,7 @@ TEST(Discovery, FirstTracesThatAreCutDoNotCutTheOthers) {
   int found = 0;
   for (uint64_t seed = 1; seed <= 20; ++seed) {
     TracedFabric f{.tiers = 3, .salt = static_cast<uint32_t>(seed), .cut_spines = {0, 1, 2}, .cut_ttl = 3};
-    Discovery d({.seed = seed}, {});
+    Discovery d({.window = 3, .seed = seed}, {});
     int64_t now = 0;
     SimulateDiscovery(d, f, now, 20 * kSecond);
     for (const Path& p : d.table().paths) {
