@@ -56,12 +56,14 @@ void ProbePair::StartAgent(int64_t now_ns, uint32_t session) {
   round_ = 0;
   fates_ = {};
   silence_ = {};
+  pause_ = {};
   for (Slot& slot : slots_) {
     slot.forward = {};
     slot.reverse = {};
     slot.watch.reset();
     slot.counted_round = 0;
     slot.hops.clear();
+    slot.end_proof = {};
   }
   Trace(true);
   retrace_ns_ = 0;
@@ -125,7 +127,11 @@ void ProbePair::Take(const Back& back, uint32_t round, int64_t now_ns) {
                              .now = back.t2 - kPeerAheadNs + kOneWayNs,
                              .arrived = back.bitmap};
   test::TakeReply(seen, kMissLimit, kReviveLimit, &pair_, &tx_, [&](uint32_t s, int from, int to) {
-    if (to == CW_SLOT_DEAD) slots_[s].watch.emplace(now_ns, pair_.slot[s].progress_round);
+    if (to == CW_SLOT_DEAD)
+      slots_[s].watch.emplace(now_ns, control::SilenceFound{.progress = pair_.slot[s].progress_round,
+                                                            .round = round,
+                                                            .limit = kMissLimit,
+                                                            .silence_ns = kMissLimit * kIntervalNs});
     if (from == CW_SLOT_DEAD) slots_[s].watch.reset();
     News(now_ns);
   });
@@ -150,9 +156,16 @@ bool ProbePair::AskClasses(int64_t now_ns) {
   for (size_t s = 0; s < slots_.size(); ++s) {
     Slot& slot = slots_[s];
     if (!slot.watch) continue;
-    if (slot.watch->Ask(now_ns) && peer_answers_ && back && Chance(random_) < slot.pass) slot.watch->Answered(now_ns);
-    news |= slot.watch->Step(now_ns, pair_.slot[s].progress_round);
+    if (slot.watch->Ask(now_ns, round_, ++token_) && peer_answers_ && back && Chance(random_) < slot.pass)
+      slot.watch->Answered(now_ns, token_);
+    news |= slot.watch->Step(now_ns, pair_.slot[s].progress_round, round_);
   }
+  uint32_t progress = pair_.slot[0].progress_round;
+  for (size_t s = 1; s < slots_.size(); ++s) progress = cw_round_max(progress, pair_.slot[s].progress_round);
+  news |= pause_.Step(now_ns, silence_.AllSilent(), progress, round_);
+  if (pause_.Ask(now_ns, round_, ++token_) && peer_answers_ && back &&
+      Chance(random_) < slots_[token_ % slots_.size()].pass)
+    pause_.Answered(now_ns, token_);
   return news;
 }
 
@@ -275,9 +288,9 @@ bool ProbePair::Trace(bool anew) {
   return true;
 }
 
-void ProbePair::AppendTo(std::vector<uplink::PathSeen>& out, int64_t now_ns, int seconds) const {
+void ProbePair::AppendTo(std::vector<uplink::PathSeen>& out, int64_t now_ns, int seconds) {
   for (size_t s = 0; s < slots_.size(); ++s) {
-    const Slot& slot = slots_[s];
+    Slot& slot = slots_[s];
     uplink::PathSeen seen = names_;
     seen.udp_port = slot.port;
     seen.slot = static_cast<uint8_t>(s);
@@ -288,8 +301,10 @@ void ProbePair::AppendTo(std::vector<uplink::PathSeen>& out, int64_t now_ns, int
                        .reverse = slot.reverse,
                        .state = StateOf(pair_.slot[s].state),
                        .held_up = paused || (slot.watch && slot.watch->ClassStands(now_ns)),
+                       .pair_stands = pause_.Stands(now_ns),
                        .hops = &slot.hops,
-                       .whole = table_.contains(slot.hops)},
+                       .silence_behind = table_.contains(slot.hops),
+                       .end_proof = slot.end_proof},
                       now_ns, seconds, out);
   }
 }

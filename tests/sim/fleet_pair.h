@@ -15,9 +15,11 @@
 
 #include "bpf/liveness.h"
 #include "tests/sim/fleet_fabric.h"
+#include "userspace/control/pair_pause.h"
 #include "userspace/control/path_silence.h"
 #include "userspace/control/pause.h"
 #include "userspace/control/probe_fates.h"
+#include "userspace/probe/end_proof.h"
 #include "userspace/telemetry/path_delay.h"
 #include "userspace/uplink/seen.h"
 
@@ -46,7 +48,7 @@ class ProbePair {
   // What hops are is looked at anew. True: they are others. anew: with another table of paths.
   bool Trace(bool anew);
   int64_t retrace_ns() const { return retrace_ns_; }
-  void AppendTo(std::vector<uplink::PathSeen>& out, int64_t now_ns, int seconds) const;
+  void AppendTo(std::vector<uplink::PathSeen>& out, int64_t now_ns, int seconds);
 
   const std::vector<FleetFabric::Way>& ways() const { return ways_; }
   bool Crosses(int edge) const;
@@ -57,6 +59,7 @@ class ProbePair {
     double pass = 1, queue_ns = 0;  // of the way there, as of the last Look
     bool paused = false;
     std::vector<Addr> hops;
+    probe::EndProof end_proof;
     telemetry::PathDelay forward, reverse;
     std::optional<control::PauseWatch> watch;
     uint32_t counted_round = 0;
@@ -91,6 +94,8 @@ class ProbePair {
   uint32_t session_ = 0, round_ = 0;
   control::ProbeFates fates_;
   control::PathSilence silence_;
+  control::PairPause pause_;
+  uint32_t token_ = 0;  // of the newest question
   std::vector<Slot> slots_;
   std::set<std::vector<Addr>> table_;  // of whole ways
   bool peer_answers_ = true, news_ = false;

@@ -241,6 +241,8 @@ TEST(ConfigErrors, NamePlaceAndRemedy) {
               StartsWith("a.toml:5:19: probe.active_interval must be a duration with its unit in quotes"));
   EXPECT_THAT(ErrorOf(std::string(kNic) + "[probe]\nbudget_pps = 1\n"),
               StartsWith("a.toml:4:14: probe.budget_pps must be a whole number from 10 to 10000000"));
+  EXPECT_THAT(ErrorOf(std::string(kNic) + "[probe]\nmax_ttl = 8\n"),
+              StartsWith("a.toml:4:11: probe.max_ttl must be a whole number from 1 to 7"));
   EXPECT_TRUE(ParseConfig(std::string(kNic) + "address = \"fd00::10\"\n", "a.toml").ok());
   for (const char* wrong : {"fd00:0::10", "FD00::10", "fe80::1", "ff02::1", "::", "::ffff:10.0.0.1", "fd00::10%eth0"}) {
     EXPECT_THAT(ErrorOf(std::string(kNic) + "address = \"" + wrong + "\"\n"), HasSubstr("in its shortest form"))

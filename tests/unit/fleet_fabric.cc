@@ -90,6 +90,11 @@ void Fabric::SwapCables(int leaf_a, int leaf_b, int spine_switch) {
   std::swap(ports_.at({spine_switch, leaf_a}), ports_.at({spine_switch, leaf_b}));
 }
 
+void Fabric::MoveNic(size_t nic, int to_leaf) {
+  leaf_of_[nic] = to_leaf;
+  nic_ports_[nic] = Addr::FromV4(next_++);
+}
+
 void Fabric::SwapNics(size_t a, size_t b) {
   std::swap(leaf_of_[a], leaf_of_[b]);
   std::swap(nic_ports_[a], nic_ports_[b]);

@@ -35,6 +35,7 @@ class Fabric {
   // it.
   void SwapCables(int leaf_a, int leaf_b, int spine);
   void SwapNics(size_t a, size_t b);
+  void MoveNic(size_t nic, int to_leaf);  // to a free port there
 
   Addr nic(size_t i) const { return nics_[i]; }
   size_t nics() const { return nics_.size(); }

@@ -8,6 +8,7 @@
 
 #include "absl/strings/escaping.h"
 #include "tests/unit/probe_traced_fabric.h"
+#include "userspace/probe/end_proof.h"
 
 namespace cw::probe {
 namespace {
@@ -283,6 +284,68 @@ TEST(Discovery, HopsOfACutPathDoNotEndAtTheLastSwitch) {
     EXPECT_EQ(d.EndsAtLastSwitch(p.port), f.SpineOf(p.port) != 2) << HopsToString(p.hops);
   }
   EXPECT_FALSE(d.EndsAtLastSwitch(1)) << "never traced";
+}
+
+TEST(Discovery, ThreeTiersAreSeenToTheirEnd) {
+  TracedFabric f{.tiers = 3};
+  Discovery d({}, {});
+  int64_t now = 0;
+  SimulateDiscovery(d, f, now, 20 * kSecond);
+  ASSERT_EQ(d.table().paths.size(), 4u);
+  for (const Path& p : d.table().paths) {
+    EXPECT_EQ(p.hops.size(), 5u) << HopsToString(p.hops);
+    EXPECT_TRUE(d.EndsAtLastSwitch(p.port));
+  }
+}
+
+TEST(Discovery, WhatFillsMaxTtlHasNoEnd) {
+  for (const int max_ttl : {2, 4, 5, 6}) {
+    TracedFabric f{.tiers = 3};
+    Discovery d({.max_ttl = max_ttl}, {});
+    int64_t now = 0;
+    SimulateDiscovery(d, f, now, 20 * kSecond);
+    ASSERT_FALSE(d.table().paths.empty());
+    for (const Path& p : d.table().paths) EXPECT_EQ(d.EndsAtLastSwitch(p.port), max_ttl > 5) << HopsToString(p.hops);
+  }
+}
+
+// Most ways are cut behind the second switch, and so are the first traces: no reason to look no further.
+TEST(Discovery, FirstTracesThatAreCutDoNotCutTheOthers) {
+  int found = 0;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    TracedFabric f{.tiers = 3, .salt = static_cast<uint32_t>(seed), .cut_spines = {0, 1, 2}, .cut_ttl = 3};
+    Discovery d({.window = 3, .seed = seed}, {});
+    int64_t now = 0;
+    SimulateDiscovery(d, f, now, 20 * kSecond);
+    for (const Path& p : d.table().paths) {
+      const bool whole = f.SpineOf(p.port) == 3;
+      EXPECT_EQ(p.hops.size(), whole ? 5u : 2u);
+      EXPECT_EQ(d.EndsAtLastSwitch(p.port), whole) << HopsToString(p.hops);
+      found += whole;
+    }
+  }
+  EXPECT_GE(found, 19) << "one path of four may be missed now and then";
+}
+
+TEST(Discovery, ALeafOfBothCostsFewPackets) {
+  TracedFabric f{.tiers = 1};
+  Discovery d({}, {});
+  int64_t now = 0;
+  EXPECT_LE(SimulateDiscovery(d, f, now, 20 * kSecond), 8 * 7 * 3 + 20 * 2);
+  ASSERT_EQ(d.table().paths.size(), 1u);
+  EXPECT_TRUE(d.EndsAtLastSwitch(d.table().paths[0].port));
+  EXPECT_LE(SimulateDiscovery(d, f, now, 30 * kSecond), 2) << "to keep it: the leaf, and the silence behind";
+}
+
+TEST(EndProof, WhatNeverAnsweredHasNoEndAndWhatDiesKeepsIt) {
+  const Hops cut = {Addr::FromV4(1)}, whole = {Addr::FromV4(1), Addr::FromV4(2), Addr::FromV4(3)};
+  EndProof proof;
+  EXPECT_FALSE(proof.Look(cut, true, false)) << "traced while nothing got through";
+  EXPECT_FALSE(proof.Look(whole, false, true)) << "longer than traces reach";
+  EXPECT_TRUE(proof.Look(whole, true, true));
+  EXPECT_TRUE(proof.Look(whole, true, false)) << "it died";
+  EXPECT_FALSE(proof.Look(cut, true, false)) << "traced anew, up to the cut";
+  EXPECT_FALSE(proof.Look({}, true, true));
 }
 
 // A transport that has a few ports only: candidates are those, whatever the range says, and all of them at most.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A fabric of two tiers that answers traces, for tests of discovery. Not thread safe.
+// A fabric of one to three tiers that answers traces, for tests of discovery. Not thread safe.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,12 +19,15 @@
 
 namespace cw::probe {
 
-// Leaf, spine, leaf: the spine follows from the port by a hash, as in ECMP. TTL 4 is the host, which never answers.
+// Leaf, spine, leaf: the spine follows from the port by a hash, as in ECMP. Then comes the host, which never answers.
+// With three tiers a spine has one core, whose other end is a spine of the remote leaf.
 struct TracedFabric {
   int spines = 4;
+  int tiers = 2;  // 1: both hosts hang on one leaf
   uint32_t salt = 1;
   std::set<int> silent_spines;  // forward, but send no ICMP
-  std::set<int> cut_spines;     // forward nothing
+  std::set<int> cut_spines;     // forward nothing …
+  int cut_ttl = 2;              // … to what answers this TTL
   bool leaves_silent = false;
   enum { kPorts, kAddresses, kTtl, kSpray, kQpn, kQpnOnly } hash = kPorts;  // what the first leaf chooses by, besides
   double lost = 0;                                                          // share of answers lost
@@ -35,18 +38,19 @@ struct TracedFabric {
     h = (h ^ h >> 13) * 0xc2b2ae35u;
     return static_cast<int>((h ^ h >> 16) % static_cast<uint32_t>(spines));
   }
+  int Switches() const { return 2 * tiers - 1; }
   std::optional<Addr> Answer(uint16_t port, int ttl, uint32_t qpn = CW_BTH_QPN) {
     int spine = SpineOf(hash == kAddresses ? 0 : port, hash == kTtl ? ttl : 0);
     if (hash == kSpray) spine = static_cast<int>(random() % static_cast<uint32_t>(spines));
     if (hash == kQpn) spine = SpineOf(static_cast<uint16_t>(port ^ qpn * 0x9e3779b1u >> 16));
     if (hash == kQpnOnly) spine = SpineOf(static_cast<uint16_t>(qpn * 0x9e3779b1u >> 16));
-    if (ttl >= 4 || (ttl >= 2 && cut_spines.contains(spine))) return std::nullopt;
+    if (ttl > Switches() || (ttl >= cut_ttl && cut_spines.contains(spine))) return std::nullopt;
     if (ttl == 2 && silent_spines.contains(spine)) return std::nullopt;
-    if (ttl != 2 && leaves_silent) return std::nullopt;
+    if ((ttl == 1 || ttl == Switches()) && leaves_silent) return std::nullopt;
     if (std::uniform_real_distribution<>(0, 1)(random) < lost) return std::nullopt;
     if (ttl == 1) return Addr::FromV4(0x0a000001);
     if (ttl == 2) return Addr::FromV4(0x0a010000 + (spine << 8));
-    return Addr::FromV4(0x0a010003 + (spine << 8));  // the remote leaf, from its port to that spine
+    return Addr::FromV4(0x0a010000 + (spine << 8) + ttl);  // from the port that this way comes in by
   }
 };
 

@@ -20,6 +20,7 @@
 #include "userspace/control/damping.h"
 #include "userspace/control/data_stall.h"
 #include "userspace/control/flow_class.h"
+#include "userspace/control/pair_pause.h"
 #include "userspace/control/path_loss.h"
 #include "userspace/control/path_silence.h"
 #include "userspace/control/pause.h"
@@ -28,6 +29,7 @@
 #include "userspace/model/flow.h"
 #include "userspace/model/names.h"
 #include "userspace/probe/cadence.h"
+#include "userspace/probe/end_proof.h"
 #include "userspace/probe/messages.h"
 #include "userspace/telemetry/path_delay.h"
 
@@ -69,8 +71,9 @@ struct SlotState {
   std::vector<Addr> links;  // where those that it takes end, as last known in full; ours first; empty: not known
   int64_t answered_ns = 0;  // local time: when the newest of its probes that were answered was sent; 0: none was
   std::optional<SilentPath> silence;
-  int64_t paused_ns = 0;  // monotonic: when it was last found paused; 0: never
-  bool was_dead = false;  // at the last look at the slot's state
+  probe::EndProof end_proof;  // of its hops
+  int64_t paused_ns = 0;      // monotonic: when it was last found paused; 0: never
+  bool was_dead = false;      // at the last look at the slot's state
 };
 
 struct PairState {
@@ -133,7 +136,7 @@ struct PairState {
 
   // All paths are silent in the class of the flows, and another class passes.
   bool ClassStands(int64_t now_ns) const {
-    return pause && (pause->verdict() == control::Silence::kPaused || pause->ClassStands(now_ns));
+    return pause.Stands(now_ns);
   }
   bool ByNics() const { return stamps.kind() == sync::StampKind::kHardware; }
 

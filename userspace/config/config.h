@@ -81,7 +81,7 @@ struct ProbeConfig {
   int ports = 64;                 // 51 see 8 equal paths with 99 % probability, 115 see 16
   int max_paths = 12;             // slots for discovered paths; the rest of the 16 is for native ports
   int64_t discovery_pps = 10;     // path-discovery packets per second and switch
-  int max_ttl = 4;                // hops that discovery looks at
+  int max_ttl = 7;                // hops that discovery looks at
   std::optional<int> dscp;        // nullopt ("flows"): that of the flows on the pair, 0 until one is seen
   std::optional<int> pause_dscp;  // of questions on silent paths; nullopt ("auto"): 0, or 8 where probes are below 8
   absl::Duration reverify_interval = absl::Seconds(30);    // each path's hops are checked this often

@@ -126,7 +126,10 @@ void WalkProbe(Visitor& v, ProbeConfig& probe) {
          "Discovered paths kept per pair of NICs; the rest of the 16 slots is for native ports.");
   Number(v, "discovery_pps", probe.discovery_pps, {1, 100'000},
          "Path-discovery packets per second and switch: switches answer few.");
-  Number(v, "max_ttl", probe.max_ttl, {1, 16}, "Hops that discovery looks at.");
+  Number(
+      v, "max_ttl", probe.max_ttl, {1, 7},
+      "Hops that discovery looks at; one more than there are switches on the longest path, or the fleet does not take "
+      "the last for the peer's.");
   std::optional<int64_t> dscp = probe.dscp;
   dscp = v.IntegerOr("dscp", dscp, "flows", {0, 63},
                      "DSCP of probes; \"flows\": the one that most packets of the flows between the two NICs have, so "

@@ -133,7 +133,7 @@ absl::StatusOr<std::string> Testbed::AgentConfig(int host) const {
   config.probe.budget_pps = spec_.probe_budget_pps;
   config.probe.clock_neighbours = spec_.clock_neighbours;
   config.probe.discovery_pps = 2000;  // lab switches do not limit ICMP
-  config.probe.max_ttl = 3;           // leaf, spine, leaf: each hop's address names the port where a link ends
+  config.probe.max_ttl = 4;           // leaf, spine, leaf, and the host's silence, which proves that they are all
   config.steering.contention_window = absl::Milliseconds(40);  // suits links of a few 100 Mbit/s
   config.samples.level_tx = spec_.sample_level;
   config.samples.level_rx = spec_.sample_level;

@@ -12,6 +12,8 @@ constexpr int kTracesForDepth = 3;  // finished traces before silence at a TTL c
 // Ports whose hops end where others go on are most likely all on one path that is cut behind that hop.
 constexpr int kMaxCutPaths = 2;
 constexpr size_t kTestedPorts = 3;
+// Switches answer within milliseconds; a table is not to wait for the silence behind each path.
+constexpr int64_t kEndTimeoutNs = 50'000'000;
 constexpr int64_t kHurriedNs = 1'000'000'000;
 
 }  // namespace
@@ -75,9 +77,18 @@ void Discovery::ForgetPort(uint16_t port) { demanded_.erase(port); }
 
 bool Discovery::NothingAnswers() const { return depth_ == 0 && finished_ >= kTracesForDepth; }
 
-int Discovery::LastTtl() const {
-  const int max_ttl = std::clamp(options_.max_ttl, 1, kMaxTraceTtl);
-  return finished_ < kTracesForDepth || depth_ == 0 ? max_ttl : depth_;
+int Discovery::MaxTtl() const { return std::clamp(options_.max_ttl, 1, kMaxTraceTtl); }
+
+bool Discovery::DepthKnown() const { return finished_ >= kTracesForDepth && depth_ > 0; }
+
+// One behind the deepest that was answered: the first traces may all have been on paths that are cut, or short.
+int Discovery::LastTtl() const { return DepthKnown() ? std::min(depth_ + 1, MaxTtl()) : MaxTtl(); }
+
+// Where no other trace was answered, one more silence is the end.
+int Discovery::TriesAt(int ttl) const { return DepthKnown() && ttl > depth_ ? 1 : options_.tries; }
+
+int64_t Discovery::TimeoutNs(int ttl) const {
+  return DepthKnown() && ttl > depth_ ? std::min(kEndTimeoutNs, options_.timeout_ns) : options_.timeout_ns;
 }
 
 // Adopted ports are one per path, so they say nothing about the paths that are not among them: only drawn ports count.
@@ -177,10 +188,11 @@ Discovery::Trace Discovery::RepeatTrace(uint16_t port) const {
 
 void Discovery::Expire(int64_t now_ns) {
   for (auto& [port, trace] : active_) {
-    for (Attempt& a : trace.hop) {
-      if (a.done || a.ip_id == 0 || a.deadline_ns > now_ns) continue;
+    for (int ttl = 1; ttl <= kMaxTraceTtl; ++ttl) {
+      Attempt& a = trace.hop[ttl - 1];
+      if (a.done || a.ip_id == 0 || a.sent_ns + TimeoutNs(ttl) > now_ns) continue;
       a.ip_id = 0;
-      if (a.tries >= options_.tries) a.done = true;
+      if (a.tries >= TriesAt(ttl)) a.done = true;
     }
   }
 }
@@ -205,7 +217,7 @@ std::vector<TraceProbe> Discovery::Poll(int64_t now_ns, const std::function<bool
         continue;
       }
       a.ip_id = NextIpId(ttl);
-      a.deadline_ns = now_ns + options_.timeout_ns;
+      a.sent_ns = now_ns;
       ++a.tries;
       out.push_back({port, static_cast<uint8_t>(ttl), a.ip_id, trace.qpn});
     }
@@ -424,7 +436,7 @@ int64_t Discovery::NextDeadlineNs() const {
   for (const auto& [port, trace] : active_) {
     for (int ttl = 1; ttl <= LastTtl(); ++ttl) {
       const Attempt& a = trace.hop[ttl - 1];
-      if (!a.done) next = std::min(next, a.ip_id == 0 ? 0 : a.deadline_ns);
+      if (!a.done) next = std::min(next, a.ip_id == 0 ? 0 : a.sent_ns + TimeoutNs(ttl));
     }
   }
   for (const auto& [port, verify] : verify_) next = std::min(next, verify.at_ns);
@@ -447,8 +459,9 @@ std::optional<uint16_t> Discovery::Fold(uint16_t port) const {
 
 bool Discovery::EndsAtLastSwitch(uint16_t port) const {
   const Hops* hops = HopsOf(port);
-  return hops != nullptr && std::any_of(table_.paths.begin(), table_.paths.end(),
-                                        [&](const Path& path) { return path.known && path.hops == *hops; });
+  if (hops == nullptr || depth_ >= MaxTtl() || static_cast<int>(hops->size()) < depth_) return false;
+  return std::any_of(table_.paths.begin(), table_.paths.end(),
+                     [&](const Path& path) { return path.known && path.hops == *hops; });
 }
 
 const Hops* Discovery::HopsOf(uint16_t port) const {

@@ -34,7 +34,7 @@ namespace cw::probe {
 inline constexpr int kMaxTraceTtl = 7;  // the IP id has three bits for it
 
 struct DiscoveryOptions {
-  int max_ttl = 4;          // 1–7: hops that may differ lie within it
+  int max_ttl = 7;          // 1–7: hops that may differ lie within it; the end of a path of so many is not seen
   int max_candidates = 51;  // ports traced to build a table
   int max_paths = 12;
   int max_unknown = 8;  // paths whose hops are not (all) known
@@ -109,8 +109,10 @@ class Discovery {
   const PathTable& table() const { return table_; }
   // The port of the path that a traced port takes; nullopt: not traced, hops unknown, or not in the table.
   std::optional<uint16_t> Fold(uint16_t port) const;
-  const Hops* HopsOf(uint16_t port) const;      // nullptr: not traced
-  bool EndsAtLastSwitch(uint16_t port) const;   // its hops are whole: those of a path that is known
+  const Hops* HopsOf(uint16_t port) const;  // nullptr: not traced
+  // Its hops are whole as far as traces can tell: those of a path that is known, none of the pair's is longer, and the
+  // TTL behind the last was tried and is silent. Where nothing gets through it looks the same: end_proof.h.
+  bool EndsAtLastSwitch(uint16_t port) const;
   Hashing hashing() const { return hashing_; }  // kUnknown until the first table was tested
   bool InMotion() const { return in_motion_; }
   bool Busy() const { return building_ || repeats_.running(); }  // a table is being built, or tested
@@ -128,7 +130,7 @@ class Discovery {
     bool done = false;
     int tries = 0;
     uint16_t ip_id = 0;  // 0: none under way
-    int64_t deadline_ns = 0;
+    int64_t sent_ns = 0;
     Addr router;
   };
   struct Verify {
@@ -164,7 +166,11 @@ class Discovery {
   void LookForCalm();
   std::vector<uint16_t> PortsByPreference() const;
   bool NothingAnswers() const;
-  int LastTtl() const;  // TTLs beyond it are not worth a packet
+  int MaxTtl() const;
+  bool DepthKnown() const;  // enough traces have ended to know where paths end
+  int LastTtl() const;      // TTLs beyond it are not worth a packet
+  int TriesAt(int ttl) const;
+  int64_t TimeoutNs(int ttl) const;
   uint16_t NextIpId(int ttl);
 
   const DiscoveryOptions options_;

@@ -84,33 +84,21 @@ void PathNews::LookAt(PairState& pair, uint8_t s) {
 
 bool PathNews::LookAtSilentPair(PairState& pair) {
   const int64_t now_ns = monotonic_.NowNs();
-  const bool stood = pair.ClassStands(now_ns);
-  if (!pair.path_silence.AllSilent()) {
-    pair.pause.reset();
-    return stood;
-  }
   const cw_pair& shared = *mesh_.shared(pair.index);
   const uint32_t round = probe::Load(shared.cur_round);
-  uint32_t progress = round - 1, asked = CW_MAX_SLOTS;  // of the path that was heard last
+  uint32_t progress = round - 1;  // of the path that was heard last
+  std::optional<uint8_t> asked;
   for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
     if (mesh_.slots(pair.index).port(s) == 0) continue;
     const uint32_t of_slot = probe::Load(shared.slot[s].progress_round);
-    if (asked == CW_MAX_SLOTS || static_cast<int32_t>(of_slot - progress) > 0) progress = of_slot;
-    if (asked == CW_MAX_SLOTS || (token_ + s) % CW_MAX_SLOTS == 0) asked = s;
+    if (!asked || static_cast<int32_t>(of_slot - progress) > 0) progress = of_slot;
+    if (!asked || (token_ + s) % CW_MAX_SLOTS == 0) asked = s;
   }
-  if (asked == CW_MAX_SLOTS) return false;
-  if (!pair.pause)
-    pair.pause.emplace(now_ns, control::SilenceFound{.progress = progress,
-                                                     .round = round,
-                                                     .limit = control::PathSilence::kIntervals,
-                                                     .silence_ns = control::PathSilence::kLeastNs});
-  pair.pause->Step(now_ns, progress, round);
-  if (pair.pause->Ask(now_ns, round, token_ + 1)) {
-    const auto slot = static_cast<uint8_t>(asked);
-    asks_.send_in_class(pair.index, probe::ClassQuestion{.slot = slot, .answer = false, .token = ++token_},
-                        mesh_.slots(pair.index).port(slot), OtherDscp(pair));
-  }
-  return pair.ClassStands(now_ns) != stood;
+  const bool changed = pair.pause.Step(now_ns, asked && pair.path_silence.AllSilent(), progress, round);
+  if (asked && pair.pause.Ask(now_ns, round, token_ + 1))
+    asks_.send_in_class(pair.index, probe::ClassQuestion{.slot = *asked, .answer = false, .token = ++token_},
+                        mesh_.slots(pair.index).port(*asked), OtherDscp(pair));
+  return changed;
 }
 
 void PathNews::OnClassQuestion(PairState& pair, const probe::ClassQuestion& question) {
@@ -118,7 +106,7 @@ void PathNews::OnClassQuestion(PairState& pair, const probe::ClassQuestion& ques
     mail_.Send(pair.index, probe::ClassQuestion{.slot = question.slot, .answer = true, .token = question.token});
     return;
   }
-  if (pair.pause) pair.pause->Answered(monotonic_.NowNs(), question.token);
+  pair.pause.Answered(monotonic_.NowNs(), question.token);
   SlotState& slot = pair.slot[question.slot];
   if (!slot.silence) return;
   slot.silence->watch.Answered(monotonic_.NowNs(), question.token);

@@ -12,6 +12,7 @@
 #include "userspace/api/cwfabric.pb.h"
 #include "userspace/control/path_silence.h"
 #include "userspace/model/addr.h"
+#include "userspace/probe/end_proof.h"
 #include "userspace/telemetry/path_delay.h"
 #include "userspace/uplink/seen.h"
 
@@ -33,7 +34,8 @@ struct PathWord {
   bool held_up;                   // another class passes while its own does not …
   bool pair_stands;               // … as on all paths of the pair
   const std::vector<Addr>* hops;  // null: not known
-  bool whole;                     // they end at the last switch
+  bool silence_behind;            // no trace passes their end
+  probe::EndProof& end_proof;     // of the slot
 };
 
 // Both directions of it: replies ride on the peer's slot of this number, whose hops only the peer knows.
@@ -55,7 +57,9 @@ inline void AppendSeen(uplink::PathSeen seen, const PathWord& word, int64_t now_
   fill(word.forward);
   if (word.hops != nullptr) seen.hops = *word.hops;
   // A path that is cut ends where the cut is: its last answer is nobody's neighbour.
-  if (seen.hops && !word.whole) seen.hops->emplace_back();
+  const bool answers = seen.silent_ms == 0 && (seen.state == cwfabric::v1::PATH_STATE_UP ||
+                                               seen.state == cwfabric::v1::PATH_STATE_SUSPECT);
+  if (seen.hops && !word.end_proof.Look(*seen.hops, word.silence_behind, answers)) seen.hops->emplace_back();
   out.push_back(seen);
   seen.reverse = true;
   seen.hops.reset();

@@ -209,13 +209,13 @@ std::vector<uplink::PathSeen> PathsView::Seen(int seconds) const {
   return seen;
 }
 
-void PathsView::AddSeen(const PairState& pair, int64_t now_ns, int seconds, std::vector<uplink::PathSeen>& out) const {
+void PathsView::AddSeen(PairState& pair, int64_t now_ns, int seconds, std::vector<uplink::PathSeen>& out) const {
   const probe::SlotTable& slots = mesh_.slots(pair.index);
   const probe::Discovery* discovery = asks_.discovery(pair.index);
   for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
     const uint16_t port = slots.port(s);
     if (port == 0) continue;
-    const SlotState& slot = pair.slot[s];
+    SlotState& slot = pair.slot[s];
     const probe::Hops* hops = discovery == nullptr ? nullptr : discovery->HopsOf(port);
     AppendSeen({.local = pair.key.local,
                 .remote = pair.key.remote,
@@ -228,8 +228,10 @@ void PathsView::AddSeen(const PairState& pair, int64_t now_ns, int seconds, std:
                 .reverse = slot.reverse,
                 .state = StateOf(probe::Load(store_.At(pair.index)->slot[s].state)),
                 .held_up = IsPaused(slot) || (slot.silence && slot.silence->watch.ClassStands(now_ns)),
+                .pair_stands = pair.ClassStands(now_ns),
                 .hops = hops,
-                .whole = hops != nullptr && discovery->EndsAtLastSwitch(port)},
+                .silence_behind = hops != nullptr && discovery->EndsAtLastSwitch(port),
+                .end_proof = slot.end_proof},
                now_ns, seconds, out);
   }
 }

@@ -48,7 +48,7 @@ class PathsView {
   std::vector<uplink::PathSeen> Seen(int seconds) const;
 
  private:
-  void AddSeen(const PairState& pair, int64_t now_ns, int seconds, std::vector<uplink::PathSeen>& out) const;
+  void AddSeen(PairState& pair, int64_t now_ns, int seconds, std::vector<uplink::PathSeen>& out) const;
 
   const PairTable& pairs_;
   const NicTable& nics_;

@@ -10,6 +10,7 @@
 #include "userspace/fleet/live/host_paths.h"
 #include "userspace/fleet/query/finding_message.h"
 #include "userspace/fleet/query/host_event.h"
+#include "userspace/fleet/topology/nic_places.h"
 #include "userspace/model/hops_id.h"
 #include "userspace/model/packed_sketch.h"
 
@@ -158,9 +159,9 @@ class Player {
     if (seen != fabric_made_) {
       std::vector<Trace> traces;
       for (const PathEvidence& path : picture.paths) {
-        if (path.hops != nullptr) traces.push_back({path.source, path.destination, *path.hops});
+        if (path.hops != nullptr) traces.push_back({path.source, path.destination, *path.hops, path.time_ns});
       }
-      topology_ = BuildTopology(traces, fabric_);
+      topology_ = BuildTopology(traces, fabric_, nic_places_);
       wiring_ = CompareWiring(topology_, fabric_);
       fabric_made_ = seen;
     }
@@ -191,6 +192,7 @@ class Player {
   int64_t from_ns_ = INT64_MAX, to_ns_ = INT64_MIN;
   size_t event_ = 0;
   uint64_t fabric_seen_ = 1, fabric_made_ = 0;
+  NicPlaces nic_places_;
   Topology topology_;
   WiringReport wiring_;
   std::map<uint64_t, Finding> found_;

@@ -75,13 +75,16 @@ bool LivePicture::LookAtFabric(Picture& picture) {
   // Places of hosts are part of what is made of it.
   for (size_t h = 0; h < picture.hosts.size(); ++h) seen += absl::HashOf(h, picture.hosts[h].name);
   const bool first = fabric_ == 0;
-  const bool other = seen != seen_fabric_ && (first || picture.now_ns - fabric_ns_ >= kFabricEveryNs);
+  // Traces to a NIC that was moved count again, though nothing changes.
+  const int64_t settled_ns = nic_places_.settled_ns() + NicPlaces::kSameReportNs;
+  const bool settled = fabric_ns_ < settled_ns && picture.now_ns >= settled_ns;
+  const bool other = settled || (seen != seen_fabric_ && (first || picture.now_ns - fabric_ns_ >= kFabricEveryNs));
   if (other) {
     std::vector<Trace> traces;
     for (const PathEvidence& path : picture.paths) {
-      if (path.hops != nullptr) traces.push_back({path.source, path.destination, *path.hops});
+      if (path.hops != nullptr) traces.push_back({path.source, path.destination, *path.hops, path.time_ns});
     }
-    topology_ = BuildTopology(traces, file_);
+    topology_ = BuildTopology(traces, file_, nic_places_);
     wiring_ = CompareWiring(topology_, file_);
     seen_fabric_ = seen;
     fabric_ns_ = picture.now_ns;

@@ -19,6 +19,7 @@
 #include "userspace/fleet/live/whole_hops.h"
 #include "userspace/fleet/store/store.h"
 #include "userspace/fleet/topology/fleet_file.h"
+#include "userspace/fleet/topology/nic_places.h"
 
 namespace cw::fleet {
 
@@ -64,6 +65,7 @@ class LivePicture {
   absl::node_hash_map<uint64_t, std::vector<Addr>> hops_;  // by their name, which is of their content
   WholeHops whole_hops_;
   int64_t aged_ns_ = 0;
+  NicPlaces nic_places_;
   Topology topology_;
   WiringReport wiring_;
   uint64_t fabric_ = 0, seen_fabric_ = 0;

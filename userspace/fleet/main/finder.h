@@ -29,6 +29,7 @@
 #include "userspace/fleet/sla/sla.h"
 #include "userspace/fleet/store/store.h"
 #include "userspace/fleet/topology/fleet_file.h"
+#include "userspace/fleet/topology/nic_places.h"
 
 namespace cw::fleet {
 

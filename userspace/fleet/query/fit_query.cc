@@ -68,7 +68,7 @@ absl::StatusOr<FitQuestion> JobsQuery::AskFit(const pb::FleetFitRequest& request
     }
     for (const PathSample& sample : host.paths) {
       const auto way = hops.find(sample.hops);
-      if (way != hops.end()) traces.push_back({sample.key.local, sample.key.remote, *way->second});
+      if (way != hops.end()) traces.push_back({sample.key.local, sample.key.remote, *way->second, sample.time_ns});
       const auto to = host_of.find(sample.key.remote);
       if (to == host_of.end()) continue;
       question.paths.push_back({.from = name,

@@ -16,7 +16,8 @@ Trace TraceOf(const SeenPath& path) {
   const PathKey& key = path.sample.key;
   return {.source = key.reverse ? key.remote : key.local,
           .destination = key.reverse ? key.local : key.remote,
-          .hops = *path.hops};
+          .hops = *path.hops,
+          .time_ns = path.sample.time_ns};
 }
 
 // What all paths over a link met together.

@@ -9,6 +9,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
+#include "userspace/fleet/topology/nic_places.h"
 
 namespace cw::fleet {
 namespace {
@@ -32,17 +33,19 @@ struct StepOf {
   }
 };
 
-Seen Look(absl::Span<const Trace> traces) {
+Seen Look(absl::Span<const Trace> traces, const NicPlaces& places) {
   Seen seen;
   absl::flat_hash_set<StepOf> known;
   for (const Trace& trace : traces) {
+    if (places.IsPast(trace)) continue;
+    const bool end_holds = places.EndHolds(trace);
     for (size_t i = 0; i < trace.hops.size(); ++i) {
       const Addr& hop = trace.hops[i];
       if (hop.is_zero()) {
         ++seen.silent;
         continue;
       }
-      const bool last = i + 1 == trace.hops.size();
+      const bool last = i + 1 == trace.hops.size() && end_holds;
       if (last && known.insert({hop, trace.destination, false, true}).second) seen.last[trace.destination].insert(hop);
       if (!known.insert({i == 0 ? trace.source : trace.hops[i - 1], hop, i == 0, false}).second) continue;
       seen.hops.insert(hop);
@@ -152,11 +155,12 @@ void MakeSwitches(Joiner& joiner, const FleetFile& fleet, Topology& topology) {
 
 class LinkMaker {
  public:
-  explicit LinkMaker(const Topology& topology) : topology_(topology) {}
+  LinkMaker(const Topology& topology, const NicPlaces& places) : topology_(topology), places_(places) {}
 
   void Take(const Trace& trace) {
-    if (trace.hops.empty()) return;
-    for (size_t i = 0; i <= trace.hops.size(); ++i) {
+    if (trace.hops.empty() || places_.IsPast(trace)) return;
+    const size_t ends = trace.hops.size() + (places_.EndHolds(trace) ? 1 : 0);
+    for (size_t i = 0; i < ends; ++i) {
       const Addr from = i == 0 ? trace.source : trace.hops[i - 1];
       const Addr to = i == trace.hops.size() ? trace.destination : trace.hops[i];
       if (from.is_zero() || to.is_zero()) continue;  // beside a silent hop
@@ -191,6 +195,7 @@ class LinkMaker {
 
  private:
   const Topology& topology_;
+  const NicPlaces& places_;
   std::map<std::tuple<int, Addr, int, Addr>, TopologyLink> links_;
   std::map<const TopologyLink*, std::set<std::pair<Addr, Addr>>> ids_;
   absl::flat_hash_map<StepOf, TopologyLink*> known_;  // null: no link
@@ -235,7 +240,9 @@ void JoinAcrossSilence(const Topology& topology, absl::Span<const Trace> traces,
     for (const Addr& hop : trace.hops) {
       silent |= hop.is_zero();
       if (hop.is_zero()) continue;
-      const int now = topology.switch_of.at(hop);
+      const auto known = topology.switch_of.find(hop);
+      if (known == topology.switch_of.end()) break;  // told by a NIC that was moved since
+      const int now = known->second;
       if (silent && before >= 0 && before != now) {
         beside[static_cast<size_t>(before)].insert(now);
         beside[static_cast<size_t>(now)].insert(before);
@@ -272,8 +279,14 @@ void FindPlanes(Topology& topology, absl::Span<const Trace> traces) {
 }  // namespace
 
 Topology BuildTopology(absl::Span<const Trace> traces, const FleetFile& fleet) {
+  NicPlaces places;
+  return BuildTopology(traces, fleet, places);
+}
+
+Topology BuildTopology(absl::Span<const Trace> traces, const FleetFile& fleet, NicPlaces& places) {
   Topology topology;
-  const Seen seen = Look(traces);
+  places.Learn(traces);
+  const Seen seen = Look(traces, places);
   Joiner joiner(fleet);
   JoinByNeighbours(seen, joiner);
   topology.silent_hops = seen.silent;
@@ -282,7 +295,7 @@ Topology BuildTopology(absl::Span<const Trace> traces, const FleetFile& fleet) {
   for (const auto& [nic, first] : seen.first) {
     if (first.size() == 1) topology.leaf_of[nic] = topology.switch_of.at(*first.begin());
   }
-  LinkMaker links(topology);
+  LinkMaker links(topology, places);
   for (const Trace& trace : traces) links.Take(trace);
   topology.links = links.Links();
   FindTiers(topology);

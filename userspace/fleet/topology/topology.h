@@ -6,7 +6,7 @@
 //   2. A cable has one other end: all hops that were seen just before one port are ports of one switch.
 //   3. A NIC is plugged into one switch: its first hop, and the last hop of whoever sends to it. (Not where it has
 //   several
-//      first hops: a bond over two switches.)
+//      first hops: a bond over two switches.) Of a NIC that was moved only the newest word counts: nic_places.h.
 // A switch between only two others (two leaves, two pods) is seen as two, one for each direction, unless the file names
 // it: its two ports are never before the same one. Rule 2 does not hold for a switch that always answers with one
 // address of its own. Such an address gives itself away: it follows and precedes the same neighbour, or is a NIC's
@@ -32,7 +32,8 @@ namespace cw::fleet {
 struct Trace {
   Addr source;             // the NIC that sent
   Addr destination;        // the NIC that it went to
-  std::vector<Addr> hops;  // switches in order; zero = silent
+  std::vector<Addr> hops;  // switches in order; zero = silent; zero at the end: where it ends is not known
+  int64_t time_ns = 0;     // when its host told it last
 };
 
 struct Switch {
@@ -63,6 +64,10 @@ struct Topology {
   std::vector<std::string> conflicts;  // what fleet.toml forbade to join, a sentence each
 };
 
-Topology BuildTopology(absl::Span<const Trace> traces, const FleetFile& fleet);
+class NicPlaces;
+
+// places: what earlier traces showed; learns from these.
+Topology BuildTopology(absl::Span<const Trace> traces, const FleetFile& fleet, NicPlaces& places);
+Topology BuildTopology(absl::Span<const Trace> traces, const FleetFile& fleet);  // by these traces alone
 
 }  // namespace cw::fleet
