@@ -98,7 +98,7 @@ struct PairState {
   control::Backups backups;
   control::ProbeFates fates;
   control::PathSilence path_silence;            // of its paths
-  std::optional<control::PauseWatch> pause;     // all of them are silent: is it their class that stands?
+  control::PairPause pause;                    // all of them are silent: is it their class that stands?
   std::unique_ptr<control::PairLoss> loss;      // made when the pair first carries data …
   std::unique_ptr<control::DataStall> stalls;   // … as is this
   std::vector<probe::SampleHalf> samples_out;   // halves of packets received from the peer
