@@ -136,8 +136,7 @@ void ProbePair::Take(const Back& back, uint32_t round, int64_t now_ns) {
     News(now_ns);
   });
   uint16_t judged = 0;
-  for (size_t s = 0; s < slots_.size(); ++s)
-    judged |= static_cast<uint16_t>((pair_.slot[s].state != CW_SLOT_DEAD) << s);
+  for (size_t s = 0; s < slots_.size(); ++s) judged |= static_cast<uint16_t>((pair_.slot[s].state != CW_SLOT_NEW) << s);
   fates_.Answered(round, static_cast<uint8_t>(back.slot), back.bitmap, judged,
                   [&](const control::ProbeFates::Round& settled) {
                     for (size_t s = 0; s < slots_.size(); ++s) {
@@ -300,6 +299,7 @@ void ProbePair::AppendTo(std::vector<uplink::PathSeen>& out, int64_t now_ns, int
                        .forward = slot.forward,
                        .reverse = slot.reverse,
                        .state = StateOf(pair_.slot[s].state),
+                       .revives = pair_.slot[s].revive > 0,
                        .held_up = paused || (slot.watch && slot.watch->ClassStands(now_ns)),
                        .pair_stands = pause_.Stands(now_ns),
                        .hops = &slot.hops,

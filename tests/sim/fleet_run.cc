@@ -42,6 +42,9 @@ bool FleetRun::Names(const FleetFault& fault, const fleet::Finding& f) const {
   if (fault.instead.contains({f.cause, f.scope})) return true;
   const bool dark = !shape_.Answers();
   if (dark && f.cause == Cause::kPathsDead && IsDeath(fault.cause)) return true;
+  // Its place has no name for the service: then it is said to be where no switch answers.
+  const auto kind = [](Cause cause) { return cause == Cause::kIncast ? Cause::kCongestion : cause; };
+  if (dark && f.scope == "switches that answer no trace" && kind(f.cause) == kind(fault.cause)) return true;
   const bool one_of = (dark || f.one_of.size() <= kMostOneOf) &&
                       std::any_of(f.one_of.begin(), f.one_of.end(),
                                   [&](const std::string& scope) { return fault.scopes.contains(scope); });

@@ -178,7 +178,7 @@ TEST_F(SilenceTest, DeadPathsThatNothingExplainsAreOneFindingThatNamesWhatTheySh
     path.hops_id = 0;
     if (++n % 4 == 0) path.state = State::kDead;
   }
-  EXPECT_THAT(OpenAfter(8), ElementsAre("paths dead: paths of the fabric"));
+  EXPECT_THAT(OpenAfter(15), ElementsAre("paths dead: paths of the fabric"));
 }
 
 TEST_F(SilenceTest, AHostThatCannotMeasureAndOneWhoseReportsDoNotCountAreFindings) {

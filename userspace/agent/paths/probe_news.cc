@@ -12,7 +12,15 @@
 namespace cw::agent {
 namespace {
 
-constexpr size_t kWindowProbes = 4096;     // per slot and decision window; more say nothing more
+constexpr size_t kWindowProbes = 4096;  // per slot and decision window; more say nothing more
+// Also those that are dead: one that loses half of its packets is dead now and then.
+uint16_t ProbedSlots(const cw_pair& pair) {
+  uint16_t probed = JudgedSlots(pair);
+  for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s)
+    probed |= static_cast<uint16_t>((probe::Load(pair.slot[s].state) == CW_SLOT_DEAD) << s);
+  return probed;
+}
+
 constexpr uint32_t kMostRounds = 100'000;  // between two counts; more are a numbering that began anew
 
 }  // namespace
@@ -28,7 +36,7 @@ void ProbeNews::OnProbe(const cw_ev_probe& probe) {
   const sync::Trip trip = {t1, t2, t3, t4};
   pair->AddTrip(trip, by_nics, probe.slot, probe.rslot);
   const int64_t now_ns = monotonic_.NowNs();
-  pair->fates.Answered(probe.round, probe.slot, std::to_array(probe.arrived), JudgedSlots(*store_.At(probe.pair)),
+  pair->fates.Answered(probe.round, probe.slot, std::to_array(probe.arrived), ProbedSlots(*store_.At(probe.pair)),
                        [&](const control::ProbeFates::Round& round) { Settle(*pair, round, now_ns); });
   pair->last_reply_ns = vitals_.newest_data_ns = now_ns;
   // By verbs, software stamps an arrival when a thread was woken for it. So delays take the devices' stamps where the
@@ -66,7 +74,11 @@ void ProbeNews::OnProbe(const cw_ev_probe& probe) {
 }
 
 void ProbeNews::Settle(PairState& pair, const control::ProbeFates::Round& round, int64_t now_ns) {
-  if (pair.loss != nullptr) pair.loss->Take(round);
+  if (pair.loss != nullptr) {
+    control::ProbeFates::Round judged = round;
+    judged.judged &= JudgedSlots(*store_.At(pair.index));
+    pair.loss->Take(judged);
+  }
   RingRecorder* ring = asks_.ring();
   for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
     const bool lost = (round.judged & round.lost) >> s & 1;
@@ -99,8 +111,9 @@ void ProbeNews::CountSent(PairState& pair, int64_t now_ns) {
     const bool begun = slot.answered_ns != 0 || probe::Load(shared.slot[s].state) != CW_SLOT_NEW;
     if (!begun || mesh_.slots(pair.index).port(s) == 0) continue;
     slot.forward.AddSent(now_ns, sent);
-    // Nobody settles a dead path's rounds; where all are silent it is not known whose fault that is.
-    if (probe::Load(shared.slot[s].state) == CW_SLOT_DEAD && !pair.path_silence.AllSilent())
+    // Nothing settles a cut path's rounds; where all are silent it is not known whose fault that is.
+    if (probe::Load(shared.slot[s].state) == CW_SLOT_DEAD && pair.path_silence.SilentNs(s) > 0 &&
+        !pair.path_silence.AllSilent())
       slot.forward.AddFates(now_ns, sent, sent);
   }
 }

@@ -31,6 +31,7 @@ struct PathWord {
   const control::PathSilence& silence;  // of its pair
   const telemetry::PathDelay &forward, &reverse;
   cwfabric::v1::PathState state;  // by the programs' record
+  bool revives;                   // dead by the record, and probes have arrived since
   bool held_up;                   // another class passes while its own does not …
   bool pair_stands;               // … as on all paths of the pair
   const std::vector<Addr>* hops;  // null: not known
@@ -44,6 +45,9 @@ inline void AppendSeen(uplink::PathSeen seen, const PathWord& word, int64_t now_
                        std::vector<uplink::PathSeen>& out) {
   seen.state = StateIn(word.silence, seen.slot, word.state, word.pair_stands);
   seen.silent_ms = static_cast<uint64_t>(word.silence.SilentNs(seen.slot) / 1'000'000);
+  // Flows keep off until many probes in a row arrive. It loses packets, or has just healed, and is not cut.
+  if (seen.state == cwfabric::v1::PATH_STATE_DEAD && word.revives && seen.silent_ms == 0)
+    seen.state = cwfabric::v1::PATH_STATE_SUSPECT;
   // Dead for flows, after seconds; the fleet looks for what holds the class up.
   if (seen.state == cwfabric::v1::PATH_STATE_DEAD && word.held_up) seen.state = cwfabric::v1::PATH_STATE_PAUSED;
   const auto fill = [&](const telemetry::PathDelay& delay) {
@@ -57,8 +61,8 @@ inline void AppendSeen(uplink::PathSeen seen, const PathWord& word, int64_t now_
   fill(word.forward);
   if (word.hops != nullptr) seen.hops = *word.hops;
   // A path that is cut ends where the cut is: its last answer is nobody's neighbour.
-  const bool answers = seen.silent_ms == 0 && (seen.state == cwfabric::v1::PATH_STATE_UP ||
-                                               seen.state == cwfabric::v1::PATH_STATE_SUSPECT);
+  const bool answers = seen.silent_ms == 0 &&
+                       (seen.state == cwfabric::v1::PATH_STATE_UP || seen.state == cwfabric::v1::PATH_STATE_SUSPECT);
   if (seen.hops && !word.end_proof.Look(*seen.hops, word.silence_behind, answers)) seen.hops->emplace_back();
   out.push_back(seen);
   seen.reverse = true;

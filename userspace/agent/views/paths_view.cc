@@ -227,6 +227,7 @@ void PathsView::AddSeen(PairState& pair, int64_t now_ns, int seconds, std::vecto
                 .forward = slot.forward,
                 .reverse = slot.reverse,
                 .state = StateOf(probe::Load(store_.At(pair.index)->slot[s].state)),
+                .revives = probe::Load(store_.At(pair.index)->slot[s].revive) > 0,
                 .held_up = IsPaused(slot) || (slot.silence && slot.silence->watch.ClassStands(now_ns)),
                 .pair_stands = pair.ClassStands(now_ns),
                 .hops = hops,

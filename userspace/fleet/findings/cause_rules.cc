@@ -30,8 +30,8 @@ CauseRules DefaultCauseRules() {
   set(Cause::kNicDown, Severity::kCritical, "{scope} is down", 1.2, 10);
   set(Cause::kFlapping, Severity::kWarning, "{scope} has flapped too often within the past hour", 0, 10);
   set(Cause::kSwapped, Severity::kWarning, "{scope} are not plugged in as planned", 3, 60);
-  set(Cause::kCongestion, Severity::kInfo, "{scope} is congested", 15, 30);
-  set(Cause::kIncast, Severity::kInfo, "too many senders for one NIC: {scope}", 15, 30);
+  set(Cause::kCongestion, Severity::kInfo, "{scope} is congested", 3, 30);
+  set(Cause::kIncast, Severity::kInfo, "too many senders for one NIC: {scope}", 3, 30);
   set(Cause::kSlowReceiver, Severity::kWarning, "{scope} receives too slowly", 5, 10);
   set(Cause::kSlowSender, Severity::kInfo, "{scope} sends too slowly", 5, 10);
   set(Cause::kClock, Severity::kWarning, "the clock of {scope} is wrong", 2, 10);

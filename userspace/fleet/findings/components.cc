@@ -2,6 +2,7 @@
 #include "userspace/fleet/findings/components.h"
 
 #include <algorithm>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 
@@ -45,6 +46,7 @@ Components::Components(const Topology& topology, const std::vector<HostEvidence>
     if (!at_nic && !link_between_.emplace(std::pair(link.from, link.to), c).second)
       link_between_[{link.from, link.to}] = -1;
   }
+  MarkSilentLeaves(topology);
   AddCables(topology);
   AddSwitches(topology);
   for (size_t h = 0; h < hosts.size(); ++h) {
@@ -63,6 +65,23 @@ Components::Components(const Topology& topology, const std::vector<HostEvidence>
     for (const int32_t nic : nics) over_[nic].push_back(host);
   }
   NamePlaces(topology, hosts);
+}
+
+// A NIC behind several switches, none of which is known from its own traces, is behind one that answers none.
+void Components::MarkSilentLeaves(const Topology& topology) {
+  std::map<Addr, std::set<int>> before;
+  std::set<Addr> own;
+  for (const TopologyLink& link : topology.links) {
+    if (link.to < 0 && link.from >= 0) before[link.to_nic].insert(link.from);
+    if (link.from < 0) own.insert(link.from_nic);
+  }
+  for (const TopologyLink& link : topology.links) {
+    if (link.ids.empty() || link.to >= 0 || link.from < 0) continue;
+    if (own.contains(link.to_nic) || before[link.to_nic].size() < 2) continue;
+    Component& c = all_[static_cast<size_t>(link_of_.at(link.ids[0]))];
+    c.gap = true;
+    leaf_of_.erase(link.to_nic);
+  }
 }
 
 // By names: "link leaf0 > spine1 (10.0.0.1>10.1.0.2)", "NIC eth0 of h2 (10.0.1.10)".
@@ -204,20 +223,38 @@ std::vector<int32_t> Components::Walk(const PathEvidence& path) {
   std::vector<int32_t> need;
   Take(NicAt(path.source), need);
   Take(NicAt(path.destination), need);
-  if (path.hops != nullptr) {
-    Addr before = path.source;
-    for (size_t i = 0; i <= path.hops->size(); ++i) {
-      const bool end = i == path.hops->size();
-      const Addr& next = end ? path.destination : (*path.hops)[i];
-      if (const auto link = link_of_.find({before, next}); link != link_of_.end()) Take(link->second, need);
-      if (!end && i + 1 == path.hops->size() && next.is_zero()) {
-        if (const int32_t c = Beyond(before, path.destination); c >= 0) Take(c, need);
-      }
-      before = next;
-    }
-  }
+  if (path.hops != nullptr) WalkHops(path, need);
   Sort(need);
   return need;
+}
+
+// What of it is known, and what lies between as a whole.
+void Components::WalkHops(const PathEvidence& path, std::vector<int32_t>& need) {
+  Addr before = path.source;
+  bool gap = false;
+  for (size_t i = 0; i <= path.hops->size(); ++i) {
+    const bool end = i == path.hops->size();
+    const Addr& next = end ? path.destination : (*path.hops)[i];
+    if (!end && next.is_zero()) {
+      gap = true;
+      continue;
+    }
+    if (gap) {
+      const int32_t beyond = end ? Beyond(before, next) : -1;
+      Take(beyond >= 0 ? beyond : Gap(before, next), need);
+    } else if (const auto link = link_of_.find({before, next}); link != link_of_.end()) {
+      Take(link->second, need);
+    }
+    before = next;
+    gap = false;
+  }
+}
+
+int32_t Components::Gap(const Addr& from, const Addr& to) {
+  const auto [known, added] = gap_between_.emplace(std::pair(from, to), -1);
+  if (added)
+    known->second = Add({.scope = absl::StrCat("between ", from.ToString(), " and ", to.ToString()), .gap = true});
+  return known->second;
 }
 
 // Where a path that was never whole is cut: the link from there to its destination's leaf, or what is between them.
@@ -225,7 +262,8 @@ int32_t Components::Beyond(const Addr& last, const Addr& destination) {
   const auto from = switch_of_.find(last);
   const auto to = leaf_of_.find(destination);
   if (from == switch_of_.end() || to == leaf_of_.end() || from->second == to->second) return -1;
-  // From leaf to leaf, or into another pod, it is more than one link: where there are pods the way back has to be known.
+  // From leaf to leaf, or into another pod, it is more than one link: where there are pods the way back has to be
+  // known.
   const int tier = tiers_[static_cast<size_t>(from->second)], below = tiers_[static_cast<size_t>(to->second)];
   const bool pods = *std::max_element(tiers_.begin(), tiers_.end()) > 2;
   if (tier != below + 1 || (pods && !link_between_.contains({to->second, from->second}))) return -1;

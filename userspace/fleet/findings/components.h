@@ -27,6 +27,7 @@ struct Component {
   std::string place;            // as Finding.place; "": the scope
   std::vector<LinkId> links;    // of kLink and kCable
   bool at_nic = false;          // kLink: one of its ends is a NIC
+  bool gap = false;             // kLink: all between two ports whose switches answer no trace
   Addr nic;                     // kNic, and kLink where it ends at one
   int32_t host = -1;            // kNic, kHost: place in Picture.hosts, −1 = not known
   std::vector<int32_t> inside;  // components that are parts of this one, ascending
@@ -51,7 +52,8 @@ class Components {
   const Component& at(int32_t c) const { return all_[static_cast<size_t>(c)]; }
   size_t size() const { return all_.size(); }
   bool Contains(int32_t whole, int32_t part) const;
-  int32_t CableOf(int32_t link) const;                  // −1: it is not known
+  int32_t CableOf(int32_t link) const;  // −1: it is not known
+  bool KnowsLeafOf(const Addr& nic) const { return leaf_of_.contains(nic); }
   std::string PlaceOf(const std::string& scope) const;  // the scope where no component has it
   std::string HostAt(int32_t c) const;                  // whose NIC it is, or ends at; "": nobody's
   int32_t FindScope(const std::string& scope) const;    // −1: none
@@ -61,14 +63,17 @@ class Components {
  private:
   int32_t Add(Component component);
   int32_t NicAt(Addr address);
+  void MarkSilentLeaves(const Topology& topology);
   void AddCables(const Topology& topology);
   void AddSwitches(const Topology& topology);
   void NamePlaces(const Topology& topology, const std::vector<HostEvidence>& hosts);
   std::vector<int32_t> Walk(const PathEvidence& path);
+  void WalkHops(const PathEvidence& path, std::vector<int32_t>& need);
   std::vector<int32_t> WalkReached(const PathEvidence& path);
   std::vector<int32_t> WalkBehind(const PathEvidence& path);
   void Take(int32_t c, std::vector<int32_t>& need) const;
   int32_t Beyond(const Addr& last, const Addr& destination);  // −1: nothing is known of it
+  int32_t Gap(const Addr& from, const Addr& to);
 
   static constexpr size_t kMostWays = 4'000'000;  // hosts that rename paths for ever fill nothing
   std::vector<Component> all_;
@@ -80,6 +85,7 @@ class Components {
   std::map<Addr, int> switch_of_, leaf_of_;  // as Topology has them
   std::vector<std::string> switch_names_, host_names_;
   std::vector<int> tiers_;  // of switches
+  std::map<std::pair<Addr, Addr>, int32_t> gap_between_;
   std::map<std::pair<int, int>, int32_t> link_between_;  // two switches; −1: several
   absl::node_hash_map<std::pair<uint64_t, std::pair<Addr, Addr>>, std::vector<int32_t>> ways_;
 };

@@ -59,6 +59,7 @@ void Findings::FindDead(Scene& scene) {
     suspects = LocaliseDead(seen, scene.paths.size());
   }
   FindRails(scene, suspects);
+  LeaveOut(scene, suspects);
   for (const Suspect& s : suspects) {
     scene.dead.push_back(s.component);
     for (const uint32_t i : s.explains) scene.explained[i] = true;
@@ -66,8 +67,36 @@ void Findings::FindDead(Scene& scene) {
   KeepDead(scene);
   for (const Suspect& s : suspects) TellDead(scene, s);
   ExplainByThePast(scene);
-  FindUnexplained(scene);
   CountFlaps(scene);
+}
+
+// What is no answer: switches that answer no trace; NICs behind a leaf that nobody knows, when several are silent; and
+// hosts and NICs that a dead leaf took along.
+void Findings::LeaveOut(Scene& scene, std::vector<Suspect>& suspects) const {
+  std::set<int32_t> behind_nothing;
+  std::set<std::string> hosts;
+  for (const Suspect& s : suspects) {
+    const Component& c = components_.at(s.component);
+    if (c.gap) scene.gaps.insert(c.scope);
+    const bool mute = c.host >= 0 && scene.unreached_ns[static_cast<size_t>(c.host)] != 0;
+    if (c.part != Part::kNic || components_.KnowsLeafOf(c.nic) || mute) continue;
+    behind_nothing.insert(s.component);
+    hosts.insert(c.scope);
+  }
+  if (hosts.size() < 2) behind_nothing.clear();
+  const auto within = [&](int32_t part) {
+    return std::any_of(suspects.begin(), suspects.end(), [&](const Suspect& s) {
+      return components_.at(s.component).part == Part::kSwitch && components_.Contains(s.component, part);
+    });
+  };
+  std::erase_if(suspects, [&](const Suspect& s) {
+    const Component& c = components_.at(s.component);
+    if (c.gap || behind_nothing.contains(s.component)) return true;
+    const bool taken = c.part == Part::kHost ? std::all_of(c.inside.begin(), c.inside.end(), within)
+                                             : c.part == Part::kNic && within(s.component);
+    for (const uint32_t i : s.explains) scene.explained[i] = scene.explained[i] || taken;
+    return taken;
+  });
 }
 
 // A host most of whose dead paths others' living ones contradict. Where switches are silent nobody can contradict it.

@@ -41,6 +41,7 @@ std::vector<Finding> Findings::Evaluate(const Picture& picture) {
     Remember(scene);
     FindGrey(scene);
     FindQueues(scene);
+    FindUnexplained(scene);
   }
   FindGone(scene);
   FindNics(scene);

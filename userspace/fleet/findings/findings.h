@@ -72,6 +72,7 @@ class Findings {
     int64_t time_ns = 0;
     double sent = 0, lost = 0;
     bool dead = false;      // at its end
+    int64_t bad_ns = 0;     // since when it has been dead or silent without a break; 0: it is not
     int64_t queues_ns = 0;  // since when all intervals had a queue: begin of the first; 0: the last had none
   };
   struct Dead {
@@ -96,6 +97,7 @@ class Findings {
   static uint32_t ExplainOver(Scene& scene, int32_t component);
   static uint32_t OverIt(const Scene& scene, int32_t component);
   void ExplainByThePast(Scene& scene);
+  void LeaveOut(Scene& scene, std::vector<Suspect>& suspects) const;
   bool IsPartOfOpen(int32_t component, int64_t now_ns) const;
   void ExplainHostsOf(Scene& scene, const Suspect& suspect, Suspicion& s) const;
   bool TellHost(Scene& scene, const Suspect& suspect, Suspicion& s) const;
@@ -122,6 +124,7 @@ class Findings {
   void FindFlaps(Scene& scene);
   // path_causes.cc, too
   Suspicion Of(const Scene& scene, Cause cause, const Suspect& suspect) const;
+  void FindInGaps(Scene& scene, Cause cause, std::vector<Suspect>& suspects);
   // host_causes.cc
   void FindGone(Scene& scene);
   void AddGone(Scene& scene, std::vector<Suspicion> gone);

@@ -15,7 +15,7 @@ constexpr size_t kMostHostsNamed = 64;
 constexpr double kStillLoses = 0.25;
 // Agents count probes by whole seconds, and those whose answers may still come later: an interval's counts may reach
 // back before it by so much.
-constexpr absl::Duration kCountsLag = absl::Seconds(3);
+constexpr absl::Duration kCountsLag = absl::Seconds(5);
 constexpr size_t kMostOneOf = 4;
 constexpr absl::Duration kQueueHolds = absl::Seconds(12);  // two intervals: a burst is no congestion
 
@@ -98,6 +98,26 @@ Suspicion Findings::Of(const Scene& scene, Cause cause, const Suspect& suspect) 
   return s;
 }
 
+// What switches that answer no trace hide is one suspicion, with all places where it may be.
+void Findings::FindInGaps(Scene& scene, Cause cause, std::vector<Suspect>& suspects) {
+  Suspicion s{.what = {.cause = cause}};
+  std::set<std::string> scopes, hosts;
+  std::erase_if(suspects, [&](const Suspect& suspect) {
+    if (!components_.at(suspect.component).gap) return false;
+    scopes.insert(components_.at(suspect.component).scope);
+    for (const uint32_t i : suspect.explains) hosts.insert(scene.picture.hosts[scene.path(i).host].name);
+    return true;
+  });
+  if (scopes.empty()) return;
+  s.what.one_of = {scopes.begin(), scopes.end()};
+  s.what.hosts = {hosts.begin(), hosts.end()};
+  if (s.what.hosts.size() > kMostHostsNamed) s.what.hosts.resize(kMostHostsNamed);
+  s.what.scope = "switches that answer no trace";
+  s.what.evidence = {
+      absl::StrFormat("on the paths of %d hosts, at %d places between ports that answer", hosts.size(), scopes.size())};
+  Add(scene, std::move(s));
+}
+
 // As of dead paths, but of those whose class alone is held up. Flow control holds up what comes towards it, so behind
 // one receiver whole switches may stand: the fewest that explain it.
 void Findings::FindPaused(Scene& scene) {
@@ -109,8 +129,12 @@ void Findings::FindPaused(Scene& scene) {
     seen.push_back({scene.needs[i], path.host, 1, path.state == PathEvidence::State::kPaused ? 1.0 : 0.0});
     place.push_back(i);
   }
-  for (Suspect& s : Localise(seen, components_, PausedRules())) {
+  std::vector<Suspect> suspects = Localise(seen, components_, PausedRules());
+  for (Suspect& s : suspects) {
     for (uint32_t& i : s.explains) i = place[i];
+  }
+  FindInGaps(scene, Cause::kClassPaused, suspects);
+  for (const Suspect& s : suspects) {
     Suspicion suspicion = Of(scene, Cause::kClassPaused, s);
     suspicion.what.evidence.insert(suspicion.what.evidence.begin(),
                                    {absl::StrFormat("%d of %d paths over it are held up, reported by %d hosts",
@@ -135,8 +159,13 @@ void Findings::Remember(Scene& scene) {
     if (dead != m.dead) stirred_ns = std::max(stirred_ns, path.time_ns);
     const bool counts = !dead && !scene.explained[i] && m.time_ns >= stirred_ns + absl::ToInt64Nanoseconds(kCountsLag);
     const int64_t queues_ns = !IsAbove(path, rules_) ? 0 : m.queues_ns != 0 ? m.queues_ns : m.time_ns;
-    m = {path.time_ns, m.sent * fade + (counts ? path.sent : 0), m.lost * fade + (counts ? path.lost : 0), dead,
-         queues_ns};
+    const int64_t bad_ns = scene.word[i] != Word::kBad ? 0 : m.bad_ns != 0 ? m.bad_ns : now_ns;
+    m = {.time_ns = path.time_ns,
+         .sent = m.sent * fade + (counts ? path.sent : 0),
+         .lost = m.lost * fade + (counts ? path.lost : 0),
+         .dead = dead,
+         .bad_ns = bad_ns,
+         .queues_ns = queues_ns};
   }
   if (now_ns - memory_swept_ns_ <= absl::ToInt64Nanoseconds(absl::Minutes(1))) return;
   memory_swept_ns_ = now_ns;
@@ -161,6 +190,7 @@ void Findings::FindGrey(Scene& scene) {
     seen.push_back({scene.needs[i], path.host, m.sent, m.lost < 0.5 ? 0 : m.lost});
     place.push_back(i);
   }
+  std::vector<Suspect> in_gaps;
   for (Suspect& s : Localise(seen, components_, GreyRules(rules_))) {
     double sent = 0, lost = 0, past_sent = 0, past_lost = 0, queues = 0;
     for (uint32_t& i : s.explains) {
@@ -178,6 +208,11 @@ void Findings::FindGrey(Scene& scene) {
     if (scene.speaking.size() > 3 && (own ? s.paths_bad < 2 : s.hosts_bad < 2)) continue;
     if (lost < 1 || lost / std::max(sent, 1.0) < kStillLoses * past_lost / past_sent) continue;  // it is over
     if (queues > 0.5 * static_cast<double>(s.explains.size())) continue;  // a queue that overflows: congestion
+    scene.lossy.push_back(s.component);
+    if (c.gap) {
+      in_gaps.push_back(std::move(s));
+      continue;
+    }
     Suspicion suspicion = Of(scene, Cause::kLinkGrey, s);
     suspicion.what.evidence.insert(
         suspicion.what.evidence.begin(),
@@ -187,6 +222,7 @@ void Findings::FindGrey(Scene& scene) {
                          s.paths_well)});
     Add(scene, std::move(suspicion));
   }
+  FindInGaps(scene, Cause::kLinkGrey, in_gaps);
 }
 
 void Findings::FindQueues(Scene& scene) {
@@ -200,10 +236,14 @@ void Findings::FindQueues(Scene& scene) {
     seen.push_back({scene.needs[i], path.host, 1, queues ? 1.0 : 0.0});
     place.push_back(i);
   }
-  for (Suspect& s : Localise(seen, components_, QueueRules())) {
+  std::vector<Suspect> suspects = Localise(seen, components_, QueueRules());
+  for (Suspect& s : suspects) {
+    for (uint32_t& i : s.explains) i = place[i];
+  }
+  FindInGaps(scene, Cause::kCongestion, suspects);
+  for (const Suspect& s : suspects) {
     double least_ns = INFINITY, sum_ns = 0;
-    for (uint32_t& i : s.explains) {
-      i = place[i];
+    for (const uint32_t i : s.explains) {
       const double queue_ns = scene.picture.paths[scene.paths[i]].queue_ns;
       least_ns = std::min(least_ns, queue_ns);
       sum_ns += queue_ns;

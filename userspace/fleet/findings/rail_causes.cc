@@ -13,6 +13,12 @@ namespace {
 
 constexpr size_t kLeastHosts = 3;  // of a rail: between two it may as well be one of their NICs
 constexpr size_t kMostListed = 16;
+constexpr absl::Duration kStaysDead = absl::Seconds(6);  // what loses packets is dead now and then
+
+bool CrossesAny(const std::vector<int32_t>& needs, const std::vector<int32_t>& components) {
+  return std::any_of(components.begin(), components.end(),
+                     [&](int32_t c) { return std::binary_search(needs.begin(), needs.end(), c); });
+}
 
 // Which NICs probe each other.
 class Groups {
@@ -108,10 +114,13 @@ void Findings::FindUnexplained(Scene& scene) {
   int64_t since_ns = INT64_MAX;
   for (uint32_t i = 0; i < scene.paths.size(); ++i) {
     if (scene.word[i] != Word::kBad || scene.explained[i]) continue;
+    const int64_t bad_ns = MemoryOf(scene.path(i)).bad_ns;
+    if (bad_ns == 0 || absl::Nanoseconds(scene.picture.now_ns - bad_ns) < kStaysDead) continue;
     left.push_back(i);
     hosts.insert(scene.path(i).host);
     since_ns = std::min(since_ns, scene.SinceNs(i));
   }
+  std::erase_if(left, [&](uint32_t i) { return CrossesAny(*scene.needs[i], scene.lossy); });
   if (left.size() < 2 || (scene.speaking.size() > 3 && hosts.size() < 2)) return;  // nobody else can check it
   std::vector<int32_t> shared = *scene.needs[left[0]];
   for (const uint32_t i : left) {
@@ -124,6 +133,7 @@ void Findings::FindUnexplained(Scene& scene) {
   s.what.start_ns = since_ns;
   s.what.evidence = {absl::StrFormat("%d paths of %d hosts are dead, and no switch, link or NIC explains it",
                                      left.size(), hosts.size())};
+  s.what.one_of = {scene.gaps.begin(), scene.gaps.end()};
   std::vector<std::string> names;
   for (const int32_t c : shared) {
     if (names.size() < kMostListed) names.push_back(components_.at(c).scope);

@@ -29,6 +29,8 @@ struct Findings::Scene {
   // Hosts that all others find dead and that said nothing since: when that began, by our clock; 0: not so. By place.
   std::vector<int64_t> unreached_ns;
   std::vector<int32_t> dead;              // components
+  std::vector<int32_t> lossy;             // links that lose packets
+  std::set<std::string> gaps;             // scopes of what would explain dead paths, but answers no trace
   std::set<std::string> explained_hosts;  // their silence is explained
   std::map<std::pair<Cause, std::string>, Suspicion> suspicions;
 
