@@ -217,6 +217,17 @@ TEST(PathDelay, WhatIsNotKnownIsNoLoss) {
   EXPECT_EQ(d.Window(30 * kSecond + kMs, 10).sent, 10'000u);
 }
 
+TEST(PathDelay, ARunOfLossesIsAnOutage) {
+  PathDelay d;
+  for (int64_t i = 0; i < 100; ++i) d.AddFates(i * kMs, 1, i >= 50 && i < 60);
+  for (int64_t i = 100; i < 200; ++i) d.AddFates(i * kMs, 1, i % 4 == 0);
+  d.AddFates(300 * kMs, 40, 40);
+  const DelayWindow w = d.Window(kSecond - kMs, 1);
+  EXPECT_EQ(w.known, 240u);
+  EXPECT_EQ(w.lost, 10u + 25u + 40u);
+  EXPECT_EQ(w.outage, 10u + 40u);
+}
+
 TEST(PathDelay, APathThatBeginsHasLostNothing) {
   PathDelay d;
   d.AddFates(kSecond, 10, 10);  // of another path

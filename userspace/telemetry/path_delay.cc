@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 
@@ -12,6 +13,7 @@ namespace {
 
 constexpr int64_t kSecondNs = 1'000'000'000;
 constexpr int64_t kKeptSeconds = 60;
+constexpr uint32_t kMostInRow = 3;  // losses: more are an outage
 
 // Seconds are kept one by one for the shortest window, then by twos, then by tens.
 struct Tier {
@@ -43,6 +45,7 @@ PathDelay::Block* PathDelay::At(int64_t second) {
 void PathDelay::Block::Merge(const Block& other) {
   known += other.known;
   lost += other.lost;
+  outage += other.outage;
   sent += other.sent;
   jitter_count += other.jitter_count;
   jitter_sum_ns += other.jitter_sum_ns;
@@ -105,6 +108,9 @@ void PathDelay::AddFates(int64_t now_ns, uint32_t known, uint32_t lost) {
   if (block == nullptr) return;
   block->known += known;
   block->lost += lost;
+  const uint32_t before = std::exchange(lost_in_row_, lost < known ? 0 : lost_in_row_ + lost);
+  // Those that began it may be of the block before: Window() does not count more than were lost.
+  if (lost == known && lost_in_row_ > kMostInRow) block->outage += lost_in_row_ - (before > kMostInRow ? before : 0);
 }
 
 void PathDelay::AddSent(int64_t now_ns, uint64_t probes) {
@@ -131,6 +137,7 @@ void PathDelay::ForgetDelays() {
 }
 
 void PathDelay::Restart(int64_t now_ns) {
+  lost_in_row_ = 0;
   blocks_.clear();
   base_ns_ = INT64_MAX;
   has_last_ = false;
@@ -150,12 +157,14 @@ DelayWindow PathDelay::Window(int64_t now_ns, int seconds) const {
       jitter_count += b.jitter_count;
       w.known += b.known;
       w.lost += b.lost;
+      w.outage += b.outage;
     }
     if (b.from_s >= counted_s - seconds && b.from_s + b.seconds <= counted_s && counted_s > now_s - seconds) {
       sent += static_cast<double>(b.sent);
     }
   }
   w.sent = static_cast<uint64_t>(std::llround(sent));
+  w.outage = std::min(w.outage, w.lost);
   w.queueing = base_ns_ == INT64_MAX ? Sketch() : w.owd.Above(base_ns_);
   w.jitter_ns = jitter_count > 0 ? jitter_sum / static_cast<double>(jitter_count) : 0;
   return w;

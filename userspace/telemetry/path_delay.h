@@ -20,9 +20,10 @@ inline constexpr std::array<int, 3> kWindowsS = {1, 10, 60};
 
 struct DelayWindow {
   int seconds = 0;
-  uint64_t sent = 0;   // probes
-  uint64_t known = 0;  // of which it is known whether they arrived …
-  uint64_t lost = 0;   // … and that they did not
+  uint64_t sent = 0;    // probes
+  uint64_t known = 0;   // of which it is known whether they arrived …
+  uint64_t lost = 0;    // … and that they did not
+  uint64_t outage = 0;  // of those lost: more than three in a row; that is an outage, and no share that is lost
   Sketch owd;
   Sketch queueing;
   double jitter_ns = 0;  // mean |difference of successive delays|
@@ -33,7 +34,7 @@ class PathDelay {
  public:
   // Base is the minimum of the last 60 to 70 s.
   void AddProbe(int64_t now_ns, int64_t owd_ns);
-  // What became of probes on their path there is known now.
+  // What became of probes on their path there is known now, in their order.
   void AddFates(int64_t now_ns, uint32_t known, uint32_t lost);
   // Probes sent since the last call, or since Restart; they are spread evenly over the time since then.
   void AddSent(int64_t now_ns, uint64_t probes);
@@ -54,7 +55,7 @@ class PathDelay {
   struct Block {
     int64_t from_s = 0;
     uint16_t seconds = 1;
-    uint32_t known = 0, lost = 0;
+    uint32_t known = 0, lost = 0, outage = 0;
     float sent = 0;
     uint32_t jitter_count = 0;
     float jitter_sum_ns = 0;
@@ -70,6 +71,7 @@ class PathDelay {
   int64_t base_ns_ = INT64_MAX;
   int64_t last_owd_ns_ = 0;
   int64_t counted_to_ns_ = INT64_MIN;  // probes sent before are known
+  uint32_t lost_in_row_ = 0;
   bool has_last_ = false;
   uint64_t samples_ = 0;
 };

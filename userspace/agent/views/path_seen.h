@@ -55,8 +55,8 @@ inline void AppendSeen(uplink::PathSeen seen, const PathWord& word, int64_t now_
     if (seconds == 0) return;
     telemetry::DelayWindow window = delay.Window(now_ns, seconds);
     seen.queue = std::move(window.queueing);
-    seen.known = window.known;
-    seen.lost = window.lost;
+    seen.known = window.known - window.outage;
+    seen.lost = window.lost - window.outage;
   };
   fill(word.forward);
   if (word.hops != nullptr) seen.hops = *word.hops;

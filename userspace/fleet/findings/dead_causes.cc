@@ -12,6 +12,7 @@ namespace {
 
 constexpr double kStillDead = 0.3;                       // share of a dead component's paths: fewer, and it ended
 constexpr absl::Duration kSettling = absl::Seconds(60);  // paths come back one by one
+constexpr absl::Duration kStarts = absl::Seconds(10);
 constexpr size_t kMostFlapsKept = 64;
 constexpr uint32_t kSureHosts = 3, kSurePaths = 4;
 
@@ -257,7 +258,8 @@ bool Findings::TellHost(Scene& scene, const Suspect& suspect, Suspicion& s) cons
     s.what.evidence.emplace_back("its agent is silent, too");
     return true;
   }
-  if (unreached_ns != 0) return false;
+  // One that has just started looks for its peers, and they for it.
+  if (unreached_ns != 0 || absl::Nanoseconds(p.now_ns - host.began_ns) < kStarts) return false;
   // Its own word that its paths are dead is younger than their death.
   return std::any_of(suspect.explains.begin(), suspect.explains.end(),
                      [&](uint32_t i) { return static_cast<int32_t>(scene.path(i).host) == c.host; });

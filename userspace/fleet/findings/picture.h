@@ -48,6 +48,7 @@ struct HostEvidence {
   std::string name;
   bool connected = false;
   int64_t last_seen_ns = 0;  // by the service's clock
+  int64_t began_ns = 0;      // by the service's clock: when its agent's present run was heard first
   int64_t newest_ns = 0;     // end of its newest interval
   std::vector<NicFact> nics;
   bool clock_known = false, clock_synced = false;

@@ -99,6 +99,7 @@ absl::StatusOr<wire::Welcome> Ingest::Connect(const wire::Hello& hello, const Sp
     host.live.work = nullptr;
     host.live.told = false;
   }
+  if (host.live.run != hello.run()) host.live.run_began = now;
   host.live.run = hello.run();
   host.live.connected = true;
   host.live.takes_drains = hello.takes_drains();

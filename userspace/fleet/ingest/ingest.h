@@ -43,6 +43,7 @@ struct LiveHost {
   std::string host, version, boot_id;
   uint64_t run = 0;
   absl::Time last_seen = absl::InfinitePast();
+  absl::Time run_began = absl::InfinitePast();  // when this run was heard first
   bool connected = false;
   int64_t newest_ns = 0;                // end of the newest interval that is known
   std::map<PathKey, PathSample> paths;  // the newest of each

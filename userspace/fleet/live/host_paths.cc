@@ -33,6 +33,7 @@ PathEvidence::State EvidenceOf(const PathSample& sample) {
 HostEvidence HostEvidenceOf(const LiveHost& live, absl::Time now) {
   HostEvidence host{.name = live.host, .connected = live.connected};
   host.last_seen_ns = absl::ToUnixNanos(live.last_seen);
+  host.began_ns = live.run_began == absl::InfinitePast() ? 0 : absl::ToUnixNanos(live.run_began);
   host.newest_ns = live.newest_ns;
   host.clock_known = live.clock_known;
   host.clock_synced = live.clock_synced;
