@@ -147,13 +147,18 @@ void Findings::FindPaused(Scene& scene) {
 // What paths lost, fading, and how long they have queued.
 void Findings::Remember(Scene& scene) {
   const int64_t now_ns = scene.picture.now_ns;
+  std::vector<int32_t> died;
+  for (const auto& [scope, last_ns] : dead_lately_) {
+    if (const int32_t c = components_.FindScope(scope); c >= 0) died.push_back(c);
+  }
   for (uint32_t i = 0; i < scene.paths.size(); ++i) {
     const PathEvidence& path = scene.path(i);
     Memory& m = memory_[absl::HashOf(path.source, path.destination, path.udp_port, path.hops_id)];
     if (path.time_ns <= m.time_ns) continue;
     const double fade = std::exp(-static_cast<double>(path.time_ns - m.time_ns) /
                                  static_cast<double>(absl::ToInt64Nanoseconds(rules_.loss_memory)));
-    // What was lost while a path was dead or held up is no grey loss, nor what was lost just before and behind that.
+    // What was lost while a path was dead or held up is no grey loss, nor just before and behind that, nor over what
+    // flaps.
     const bool dead = path.state != PathEvidence::State::kAlive;
     int64_t& stirred_ns = stirred_ns_[TwoNics(path)];
     if (dead != m.dead) stirred_ns = std::max(stirred_ns, path.time_ns);

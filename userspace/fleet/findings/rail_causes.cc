@@ -15,11 +15,6 @@ constexpr size_t kLeastHosts = 3;  // of a rail: between two it may as well be o
 constexpr size_t kMostListed = 16;
 constexpr absl::Duration kStaysDead = absl::Seconds(6);  // what loses packets is dead now and then
 
-bool CrossesAny(const std::vector<int32_t>& needs, const std::vector<int32_t>& components) {
-  return std::any_of(components.begin(), components.end(),
-                     [&](int32_t c) { return std::binary_search(needs.begin(), needs.end(), c); });
-}
-
 // Which NICs probe each other.
 class Groups {
  public:

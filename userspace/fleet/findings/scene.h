@@ -3,6 +3,7 @@
 // One evaluation under way: what the parts of Findings hand to each other. Private to this folder.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -17,6 +18,11 @@ namespace cw::fleet {
 
 // What a path's newest word is worth.
 enum class Word : uint8_t { kGood, kBad, kNeither };
+
+inline bool CrossesAny(const std::vector<int32_t>& needs, const std::vector<int32_t>& components) {
+  return std::any_of(components.begin(), components.end(),
+                     [&](int32_t c) { return std::binary_search(needs.begin(), needs.end(), c); });
+}
 
 struct Findings::Scene {
   const Picture& picture;

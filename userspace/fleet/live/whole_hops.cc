@@ -5,25 +5,40 @@
 
 namespace cw::fleet {
 
+namespace {
+
+// Without the silence at its end.
+size_t LengthOf(const std::vector<Addr>& hops) {
+  size_t length = hops.size();
+  while (length > 0 && hops[length - 1].is_zero()) --length;
+  return length;
+}
+
+// What both know is the same as far as the first one goes.
+bool Begins(const std::vector<Addr>& shorter, size_t length, const std::vector<Addr>& longer) {
+  for (size_t i = 0; i < length; ++i) {
+    if (!shorter[i].is_zero() && !longer[i].is_zero() && shorter[i] != longer[i]) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 void WholeHops::Complete(PathEvidence& path, int64_t now_ns) {
   path.reached = 0;
   if (path.hops == nullptr) return;
-  const std::vector<Addr>& now = *path.hops;
-  const bool cut = now.empty() || now.back().is_zero();
   const std::tuple key(path.source, path.destination, path.udp_port);
-  if (!cut) {
-    if (whole_.size() < kMost || whole_.contains(key)) whole_[key] = {path.hops, path.hops_id, now_ns};
-    return;
-  }
+  const bool lives = path.state == PathEvidence::State::kAlive;
+  const size_t length = LengthOf(*path.hops);
   const auto known = whole_.find(key);
-  if (known == whole_.end()) return;
-  const auto reached = std::find_if(now.begin(), now.end(), [](const Addr& hop) { return hop.is_zero(); });
-  const std::vector<Addr>& before = *known->second.hops;
-  const auto length = static_cast<size_t>(reached - now.begin());
-  if (length > before.size() || !std::equal(now.begin(), reached, before.begin())) return;
-  path.hops = known->second.hops;
-  path.hops_id = known->second.hops_id;
-  path.reached = length < before.size() ? static_cast<uint32_t>(length) : 0;
+  if (known != whole_.end() && length < LengthOf(*known->second.hops) &&
+      Begins(*path.hops, length, *known->second.hops)) {
+    path.hops = known->second.hops;
+    path.hops_id = known->second.hops_id;
+    if (!lives) path.reached = static_cast<uint32_t>(length);
+  } else if (lives && (known != whole_.end() || whole_.size() < kMost)) {
+    whole_[key] = {path.hops, path.hops_id, now_ns};
+  }
 }
 
 void WholeHops::Age(int64_t now_ns) {

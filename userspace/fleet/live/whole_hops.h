@@ -20,7 +20,8 @@ class WholeHops {
   static constexpr int64_t kKeptNs = 3'600'000'000'000;  // since it was whole last
   static constexpr size_t kMost = 4'000'000;             // paths
 
-  // Replaces the hops of a cut path by those that it had, where what still answers is the beginning of them.
+  // Replaces the hops of a path by the longer ones that it had when it lived, where what answers now is the beginning
+  // of them.
   // path.hops: as traced, known; they and what they point to outlive this.
   void Complete(PathEvidence& path, int64_t now_ns);
   // Those that were not whole for an hour go. Seldom.
