@@ -25,23 +25,21 @@ int Faults() {
   return given == nullptr ? 8 : std::atoi(given);
 }
 
-// Held at what it is, so that it gets no worse; the aim is in docs/fleet.md. What a NIC holds up is not found: its host
-// cannot tell it from silence.
+// Of few faults one or two may be missed; docs/fleet.md has what many show.
 TEST(FleetSim, FaultsAreFoundAndNamedAndLittleElse) {
   FleetSimResult result = SimulateFleet(SmallShapes(), Faults(), Seed());
   std::printf("%s", result.Table().c_str());
   const std::string why = absl::StrJoin(result.complaints, "\n");
   int faults = 0, found = 0, wrong = 0;
   for (int k = 1; k < FleetFault::kKinds; ++k) {
-    if (static_cast<FleetFault::Kind>(k) == FleetFault::Kind::kPausedNic) continue;
     const FleetScore& s = result.by_kind[static_cast<size_t>(k)];
     faults += s.faults;
     found += s.found;
     wrong += s.false_findings;
-    EXPECT_GE(s.found, 0.5 * s.faults) << FaultName(static_cast<FleetFault::Kind>(k)) << "\n" << why;
+    EXPECT_GE(s.found, 0.7 * s.faults - 1) << FaultName(static_cast<FleetFault::Kind>(k)) << "\n" << why;
   }
-  EXPECT_GE(found, 0.93 * faults) << why;
-  EXPECT_LE(wrong, 0.25 * faults) << why;
+  EXPECT_GE(found, 0.96 * faults) << why;
+  EXPECT_LE(wrong, 0.06 * faults) << why;
   EXPECT_EQ(result.refused, 0U) << "the simulator is wrong";
 }
 

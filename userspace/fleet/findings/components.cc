@@ -27,17 +27,21 @@ int32_t Components::Add(Component component) {
   return number;
 }
 
-Components::Components(const Topology& topology, const std::vector<HostEvidence>& hosts)
+Components::Components(const Topology& topology, const std::vector<HostEvidence>& hosts, LinkNames& names)
     : switch_of_(topology.switch_of), leaf_of_(topology.leaf_of) {
   for (const Switch& s : topology.switches) {
     switch_names_.push_back(s.name);
     tiers_.push_back(s.tier);
   }
+  std::map<Addr, int> ends;  // a switch that answers with one address of its own has many links that end at it
+  for (const TopologyLink& link : topology.links) ++ends[link.port];
   for (const TopologyLink& link : topology.links) {
     if (link.ids.empty()) continue;
     const bool at_nic = link.from < 0 || link.to < 0;
+    std::string scope = LinkScope(link);
+    if (!at_nic && ends[link.port] == 1) scope = names.try_emplace(link.port, scope).first->second;
     const int32_t c = Add({.part = Part::kLink,
-                           .scope = LinkScope(link),
+                           .scope = std::move(scope),
                            .links = {link.ids.front()},
                            .at_nic = at_nic,
                            .nic = link.from < 0 ? link.from_nic : link.to_nic});

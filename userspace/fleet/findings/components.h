@@ -36,7 +36,10 @@ struct Component {
 class Components {
  public:
   Components() = default;
-  Components(const Topology& topology, const std::vector<HostEvidence>& hosts);
+  // A link is named by the port where it ends and the one before it, of which there are several that come and go:
+  // names keeps the first that was used, by where the link ends.
+  using LinkNames = std::map<Addr, std::string>;
+  Components(const Topology& topology, const std::vector<HostEvidence>& hosts, LinkNames& names);
 
   // Those that the path needs, ascending; stays until Trim. Of a path that was never whole: up to where it is cut, and
   // from the switch there to the leaf of its destination, as if that were one link.

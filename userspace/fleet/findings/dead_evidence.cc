@@ -25,7 +25,8 @@ struct TwoNics {
 
 }  // namespace
 
-// Silence has no witness: it counts where the other end does not hear the probes, either. A path that never answered
+// Silence has no witness: it counts where the other end does not hear the probes, either. Where it does, it is the way
+// back that is broken. A path that never answered
 // is dead where another one to that NIC answers, or where that NIC is a host's that we know.
 void Findings::Weigh(Scene& scene) {
   const Picture& p = scene.picture;
@@ -51,7 +52,7 @@ void Findings::Weigh(Scene& scene) {
         scene.word[i] = Word::kBad;
         break;
       case State::kSilent:
-        scene.word[i] = arrives.contains(pair) ? Word::kNeither : Word::kBad;
+        scene.word[i] = arrives.contains(pair) ? Word::kGood : Word::kBad;
         break;
       case State::kNew:
         scene.word[i] = answers.contains(pair) || (nics.contains(path.destination) && !arrives.contains(pair))

@@ -22,7 +22,7 @@ void Findings::Add(Scene& scene, Suspicion suspicion) {
 
 std::vector<Finding> Findings::Evaluate(const Picture& picture) {
   if (!fabric_known_ || fabric_ != picture.fabric) {
-    components_ = Components(picture.topology == nullptr ? Topology{} : *picture.topology, picture.hosts);
+    components_ = Components(picture.topology == nullptr ? Topology{} : *picture.topology, picture.hosts, link_names_);
     fabric_ = picture.fabric;
     fabric_known_ = true;
   }

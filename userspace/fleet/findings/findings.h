@@ -143,6 +143,7 @@ class Findings {
   int64_t begun_ns_ = 0;
   uint64_t fabric_ = 0;
   bool fabric_known_ = false;
+  Components::LinkNames link_names_;
   Components components_;
   Ledger ledger_;
   EventBook events_;

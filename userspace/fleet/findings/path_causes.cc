@@ -162,7 +162,8 @@ void Findings::Remember(Scene& scene) {
     const bool dead = path.state != PathEvidence::State::kAlive;
     int64_t& stirred_ns = stirred_ns_[TwoNics(path)];
     if (dead != m.dead) stirred_ns = std::max(stirred_ns, path.time_ns);
-    const bool counts = !dead && !scene.explained[i] && m.time_ns >= stirred_ns + absl::ToInt64Nanoseconds(kCountsLag);
+    const bool counts = !dead && !scene.explained[i] && !CrossesAny(*scene.needs[i], died) &&
+                        m.time_ns >= stirred_ns + absl::ToInt64Nanoseconds(kCountsLag);
     const int64_t queues_ns = !IsAbove(path, rules_) ? 0 : m.queues_ns != 0 ? m.queues_ns : m.time_ns;
     const int64_t bad_ns = scene.word[i] != Word::kBad ? 0 : m.bad_ns != 0 ? m.bad_ns : now_ns;
     m = {.time_ns = path.time_ns,
