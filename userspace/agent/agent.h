@@ -103,8 +103,9 @@ class Agent final : public api::AgentView {
   // Of the probes' ring, since it was made.
   struct ProbeRecords {
     uint64_t read = 0, lost = 0;
+    int64_t late_ns = 0;  // in which the agent got no processor, or was stopped
   };
-  ProbeRecords probe_records() const { return {records_read_.load(), records_lost_.load()}; }
+  ProbeRecords probe_records() const { return {records_read_.load(), records_lost_.load(), late_ns_.load()}; }
   const std::string& host_name() const { return vitals_.host_name; }  // as of Start
 
   // Whose work follows whose.
@@ -211,6 +212,8 @@ class Agent final : public api::AgentView {
   std::unique_ptr<ContentionWindow> window_;
   std::unique_ptr<PeerWatch> peer_watch_;
   std::atomic<uint64_t> silence_changes_ = 0, records_read_ = 0, records_lost_ = 0;
+  std::atomic<int64_t> late_ns_ = 0;
+  int64_t window_ns_ = 0;  // monotonic: when the last one began
   Pace pace_;
 
   std::unique_ptr<CarryKernel> carry_kernel_;

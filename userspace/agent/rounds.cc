@@ -38,6 +38,8 @@
 namespace cw::agent {
 namespace {
 
+constexpr int64_t kLateNs = 500'000'000;
+
 // Of the programs, as far as the kernel counts it.
 int64_t RunTimeNs(const dataplane::Dataplane& dataplane) {
   int64_t ns = 0;
@@ -93,6 +95,9 @@ absl::Span<const Agent::Step> Agent::Step::OfWindow() {
       {"stalls", [](Agent& a, int64_t now_ns) { a.losses_->JudgeStalls(now_ns); }},
       {"silence",
        [](Agent& a, int64_t now_ns) {
+         // Windows are 100 ms apart at most where it keeps to its share of a processor.
+         const int64_t passed_ns = now_ns - std::exchange(a.window_ns_, now_ns);
+         if (passed_ns < now_ns && passed_ns > kLateNs) a.late_ns_.fetch_add(passed_ns, std::memory_order_relaxed);
          bool changed = false;
          for (auto& [index, pair] : a.pairs_)
            changed |= a.probe_news_->LookForSilence(*pair, a.engine_->IntervalNs(index), now_ns) |

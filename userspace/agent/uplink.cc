@@ -245,7 +245,9 @@ void Uplink::Impl::TakeDetail() {
     {
       const std::lock_guard lock(mutex);
       batch = builder.Detail(all.subspan(at, kPathsAtOnce), inventory, clock, interval);
-      if (at == 0 && records.lost > before.lost) {
+      if (at == 0 && (records.lost > before.lost || records.late_ns > before.late_ns)) {
+        batch.mutable_probe_records()->set_late_ms(
+            static_cast<uint64_t>((records.late_ns - before.late_ns) / 1'000'000));
         batch.mutable_probe_records()->set_lost(records.lost - before.lost);
         batch.mutable_probe_records()->set_read(records.read - before.read);
       }

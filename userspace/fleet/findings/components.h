@@ -57,6 +57,10 @@ class Components {
   bool Contains(int32_t whole, int32_t part) const;
   int32_t CableOf(int32_t link) const;  // −1: it is not known
   bool KnowsLeafOf(const Addr& nic) const { return leaf_of_.contains(nic); }
+  int LeafOf(const Addr& nic) const {  // −1: not known
+    const auto leaf = leaf_of_.find(nic);
+    return leaf == leaf_of_.end() ? -1 : leaf->second;
+  }
   std::string PlaceOf(const std::string& scope) const;  // the scope where no component has it
   std::string HostAt(int32_t c) const;                  // whose NIC it is, or ends at; "": nobody's
   int32_t FindScope(const std::string& scope) const;    // −1: none

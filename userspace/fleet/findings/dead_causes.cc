@@ -61,6 +61,7 @@ void Findings::FindDead(Scene& scene) {
   }
   FindRails(scene, suspects);
   LeaveOut(scene, suspects);
+  ExplainByOwnWord(scene, suspects);
   for (const Suspect& s : suspects) {
     scene.dead.push_back(s.component);
     for (const uint32_t i : s.explains) scene.explained[i] = true;

@@ -127,8 +127,8 @@ void Findings::FindUnreached(Scene& scene) {
   }
 }
 
-// A NIC that is down by its own host's word explains all of its paths.
-void Findings::ExplainByOwnWord(Scene& scene) {
+// NICs that are down by their own hosts' word.
+std::set<Addr> Findings::DownByOwnWord(const Scene& scene) const {
   std::set<Addr> down;
   const Picture& p = scene.picture;
   for (size_t h = 0; h < p.hosts.size(); ++h) {
@@ -138,10 +138,29 @@ void Findings::ExplainByOwnWord(Scene& scene) {
       if (book->second.nics_down.contains(nic.name) && !nic.address.is_zero()) down.insert(nic.address);
     }
   }
-  for (size_t i = 0; i < scene.paths.size() && !down.empty(); ++i) {
-    if (!down.contains(scene.path(i).source) && !down.contains(scene.path(i).destination)) continue;
-    scene.explained[i] = true;
-    scene.word[i] = Word::kNeither;
+  return down;
+}
+
+// Such a NIC explains all of its paths, but where a leaf took it along: then that explains it.
+void Findings::ExplainByOwnWord(Scene& scene, std::vector<Suspect>& suspects) const {
+  const std::set<Addr> down = DownByOwnWord(scene);
+  if (down.empty()) return;
+  const auto touches = [&](uint32_t i) {
+    return down.contains(scene.path(i).source) || down.contains(scene.path(i).destination);
+  };
+  std::erase_if(suspects, [&](const Suspect& s) {
+    if (!std::all_of(s.explains.begin(), s.explains.end(), touches)) return false;
+    std::vector<Addr> inside;
+    for (const int32_t part : components_.at(s.component).inside) {
+      const Component& nic = components_.at(part);
+      if (nic.part == Part::kNic && down.contains(nic.nic)) inside.push_back(nic.nic);
+    }
+    if (components_.at(s.component).part != Part::kSwitch || inside.size() < 2) return true;
+    scene.taken_along.insert(inside.begin(), inside.end());
+    return false;
+  });
+  for (uint32_t i = 0; i < scene.paths.size(); ++i) {
+    if (touches(i)) scene.explained[i] = true;
   }
 }
 

@@ -35,7 +35,6 @@ std::vector<Finding> Findings::Evaluate(const Picture& picture) {
   if (absl::Nanoseconds(picture.now_ns - begun_ns_) >= rules_.settle) {
     Weigh(scene);
     FindUnreached(scene);
-    ExplainByOwnWord(scene);
     FindDead(scene);
     FindPaused(scene);
     Remember(scene);

@@ -87,7 +87,8 @@ class Findings {
   // dead_evidence.cc
   void Weigh(Scene& scene);
   void FindUnreached(Scene& scene);
-  void ExplainByOwnWord(Scene& scene);
+  std::set<Addr> DownByOwnWord(const Scene& scene) const;
+  void ExplainByOwnWord(Scene& scene, std::vector<Suspect>& suspects) const;
   std::vector<Observation> DeadObservations(const Scene& scene);
   // dead_causes.cc
   std::vector<Suspect> LocaliseDead(const std::vector<Observation>& seen, size_t paths) const;
@@ -129,6 +130,8 @@ class Findings {
   void FindGone(Scene& scene);
   void AddGone(Scene& scene, std::vector<Suspicion> gone);
   void FindNics(Scene& scene);
+  void TellNic(Scene& scene, const HostEvidence& host, const std::string& name, const Addr& address,
+               const EventBook::NicWord& word);
   void FindSlow(Scene& scene);
   void FindClocks(Scene& scene);
   void FindWiring(Scene& scene);

@@ -70,7 +70,8 @@ void Findings::FindFlaps(Scene& scene) {
     f.evidence = absl::StrFormat("it died %d times within the past hour", times.size());
   }
   FoldIntoCables(flapping);
-  for (auto& [scope, f] : flapping) {
+  for (const auto& [place, f] : flapping) {
+    const std::string& scope = place;
     if (absl::Nanoseconds(scene.picture.now_ns - f.last_ns) > rules_.flaps_rest) continue;
     const int32_t c = components_.FindScope(scope);
     Suspicion s{.what = {.cause = Cause::kFlapping, .scope = scope}, .goes_on = true, .component = c};

@@ -14,6 +14,7 @@ namespace {
 constexpr size_t kMostOfGone = 16;
 constexpr absl::Duration kSettingsEvery = absl::Seconds(10);
 constexpr size_t kOneCause = 3;  // so many hosts that are gone at once have one
+constexpr absl::Duration kLeafShows = absl::Seconds(4);
 constexpr absl::Duration kGoneTogether = absl::Seconds(10);
 constexpr size_t kAccusesAll = 3;  // who finds so many peers slow is what they have in common
 
@@ -124,26 +125,37 @@ void Findings::AddGone(Scene& scene, std::vector<Suspicion> gone) {
   }
 }
 
-// By the host's own word. Where paths say it, too, it is one finding: its scope is the same.
+// By the host's own word. Where paths say it, too, it is one finding: its scope is the same. Several behind one leaf
+// wait for what paths say of that.
 void Findings::FindNics(Scene& scene) {
   const Picture& p = scene.picture;
+  std::map<int, size_t> of_leaf;
+  for (const Addr& nic : DownByOwnWord(scene)) ++of_leaf[components_.LeafOf(nic)];
   for (size_t h = 0; h < p.hosts.size(); ++h) {
     const auto book = events_.hosts().find(p.hosts[h].name);
     if (book == events_.hosts().end() || !scene.host_fresh[h]) continue;
     for (const auto& [name, word] : book->second.nics_down) {
-      Suspicion s{.what = {.cause = Cause::kNicDown, .scope = absl::StrCat("NIC ", name, " of ", p.hosts[h].name)},
-                  .at_once = true};
+      Addr address;
       for (const NicFact& nic : p.hosts[h].nics) {
-        if (nic.name == name && !nic.address.is_zero()) s.what.scope = absl::StrCat("NIC ", nic.address.ToString());
+        if (nic.name == name) address = nic.address;
       }
-      s.what.start_ns = std::min(word.since_ns, p.now_ns);
-      s.what.hosts = {p.hosts[h].name};
-      s.what.evidence = {absl::StrCat(p.hosts[h].name, " says that ", name,
-                                      word.carrier ? " has a carrier, but its RDMA port is down" : " has no carrier")};
-      if (s.what.scope.find(" of ") == std::string::npos) scene.suspicions.erase({s.what.cause, s.what.scope});
-      Add(scene, std::move(s));
+      const int leaf = components_.LeafOf(address);
+      const bool waits = leaf >= 0 && of_leaf[leaf] > 1 && absl::Nanoseconds(p.now_ns - word.since_ns) < kLeafShows;
+      if (!waits && !scene.taken_along.contains(address)) TellNic(scene, p.hosts[h], name, address, word);
     }
   }
+}
+
+void Findings::TellNic(Scene& scene, const HostEvidence& host, const std::string& name, const Addr& address,
+                       const EventBook::NicWord& word) {
+  Suspicion s{.what = {.cause = Cause::kNicDown, .scope = absl::StrCat("NIC ", name, " of ", host.name)}};
+  if (!address.is_zero()) s.what.scope = absl::StrCat("NIC ", address.ToString());
+  s.what.start_ns = std::min(word.since_ns, scene.picture.now_ns);
+  s.what.hosts = {host.name};
+  s.what.evidence = {absl::StrCat(host.name, " reports that ", name,
+                                  word.carrier ? " has a carrier, but its RDMA port is down" : " has no carrier")};
+  scene.suspicions.erase({s.what.cause, s.what.scope});
+  Add(scene, std::move(s));
 }
 
 void Findings::FindSlow(Scene& scene) {
@@ -195,9 +207,14 @@ void Findings::FindClocks(Scene& scene) {
     ++known;
     synced += has_time(p.hosts[h]);
   }
+  // An agent without a processor is late with its clock, too, and says nothing good of others.
+  std::set<std::string> late;
+  for (const HostEvidence& host : p.hosts) {
+    if (host.late_share >= rules_.busy_share) late.insert(host.name);
+  }
   std::map<std::string, std::set<std::string>> accused;
   for (const auto& [host, book] : events_.hosts()) {
-    if (!scene.speaking.contains(host)) continue;
+    if (!scene.speaking.contains(host) || late.contains(host)) continue;
     for (const auto& [peer, since_ns] : book.false_tickers) accused[peer].insert(host);
   }
   for (size_t h = 0; h < p.hosts.size(); ++h) {
@@ -218,7 +235,7 @@ void Findings::FindClocks(Scene& scene) {
               : absl::StrFormat("its fleet time is not synchronised; %d of %d hosts have it", synced, known));
     }
     const auto by = accused.find(host.name);
-    if (by != accused.end() && by->second.size() >= 2) {
+    if (by != accused.end() && by->second.size() >= 2 && !late.contains(host.name)) {
       s.what.evidence.push_back(absl::StrFormat("%d hosts call it a false ticker: %s", by->second.size(),
                                                 absl::StrJoin(Some(by->second), ", ")));
     }
@@ -263,8 +280,8 @@ void Findings::FindBusy(Scene& scene) {
     if (!scene.host_fresh[h] || host.late_share < rules_.busy_share) continue;
     Suspicion s{.what = {.cause = Cause::kHostBusy, .scope = "host " + host.name}};
     s.what.hosts = {host.name};
-    s.what.evidence = {
-        absl::StrFormat("its agent came too late for %.0f %% of what its programs saw", 100 * host.late_share)};
+    s.what.evidence = {absl::StrFormat("its agent was late for %.0f %% of the time, or of what its programs saw",
+                                       100 * host.late_share)};
     Add(scene, std::move(s));
   }
 }

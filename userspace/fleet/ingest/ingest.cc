@@ -57,6 +57,16 @@ void LearnDocument(LiveHost& live, const Document& document) {
   }
 }
 
+// Of the records that its agent came too late for, or of the time in which it was late.
+double LateShareOf(const wire::Batch& batch) {
+  const wire::ProbeRecords& records = batch.probe_records();
+  const double seen = static_cast<double>(records.lost()) + static_cast<double>(records.read());
+  const double interval_ms = static_cast<double>(batch.to_ns() - batch.from_ns()) / 1e6;
+  const double lost = seen == 0 ? 0 : static_cast<double>(records.lost()) / seen;
+  const double late = interval_ms <= 0 ? 0 : static_cast<double>(records.late_ms()) / interval_ms;
+  return std::clamp(std::max(lost, late), 0.0, 1.0);
+}
+
 }  // namespace
 
 Ingest::Ingest(Store& store, std::string instance, const IngestLimits& limits)
@@ -223,10 +233,7 @@ std::optional<wire::Ack> Ingest::Enqueue(const std::string& name, const wire::Ba
     queued.batch = std::move(translated.batch);
     queued.left_out = std::move(translated.left_out);
     queued.undefined = translated.undefined;
-    const double seen =
-        static_cast<double>(batch.probe_records().lost()) + static_cast<double>(batch.probe_records().read());
-    if (batch.paths_size() > 0)
-      host.live.late_share = seen == 0 ? 0 : static_cast<double>(batch.probe_records().lost()) / seen;
+    if (batch.paths_size() > 0) host.live.late_share = LateShareOf(batch);
     // A few bytes name a flow whose words were told before.
     queued.bytes = queued.batch.work.empty() ? 0 : MemoryOf(queued.batch.work);
     host.quota.Charge(queued.bytes);
