@@ -112,6 +112,26 @@ TEST_F(SilenceTest, SilenceThatTheOtherEndHearsAccusesNothingOnTheWayThere) {
   EXPECT_THAT(OpenAfter(20), IsEmpty());
 }
 
+// In one direction alone: the other end hears it, or is heard.
+TEST_F(SilenceTest, ANicThatCannotSendIsDown) {
+  const Addr nic = fabric_.nic(4);
+  Silence({4});
+  for (size_t n = 0; n < fabric_.nics(); ++n) {
+    if (n != 4) picture_.arrivals.push_back({.from = fabric_.nic(n), .to = nic});
+  }
+  EXPECT_THAT(OpenAfter(5), ElementsAre("NIC down: NIC " + nic.ToString()));
+  EXPECT_THAT(findings_.Open()[0].evidence, testing::Contains(HasSubstr("what it sends does not arrive")));
+}
+
+TEST_F(SilenceTest, ANicThatCannotReceiveIsDown) {
+  const Addr nic = fabric_.nic(4);
+  Silence({4});
+  for (size_t n = 0; n < fabric_.nics(); ++n) {
+    if (n != 4) picture_.arrivals.push_back({.from = nic, .to = fabric_.nic(n)});
+  }
+  EXPECT_THAT(OpenAfter(5), ElementsAre("NIC down: NIC " + nic.ToString()));
+}
+
 TEST_F(SilenceTest, SilenceIsNoGreyLoss) {
   for (PathEvidence& path : picture_.paths) {
     if (!At(path, {4})) continue;

@@ -16,16 +16,10 @@ constexpr absl::Duration kStarts = absl::Seconds(10);
 constexpr size_t kMostFlapsKept = 64;
 constexpr uint32_t kSureHosts = 3, kSurePaths = 4;
 
-LocaliseRules DeadRules() {
-  LocaliseRules rules;
-  rules.nic_links = false;
-  return rules;
-}
-
 }  // namespace
 
 // Of those whose trials are not 0: the others are neither for nor against. The first so many are the paths themselves.
-std::vector<Suspect> Findings::LocaliseDead(const std::vector<Observation>& seen, size_t paths) const {
+std::vector<Suspect> Findings::LocaliseDead(const std::vector<Observation>& seen, size_t paths, bool nic_links) const {
   std::vector<Observation> believed;
   std::vector<uint32_t> place;
   for (uint32_t i = 0; i < seen.size(); ++i) {
@@ -35,7 +29,7 @@ std::vector<Suspect> Findings::LocaliseDead(const std::vector<Observation>& seen
   }
   std::stable_sort(place.begin(), place.end(), [&](uint32_t a, uint32_t b) { return seen[a].host < seen[b].host; });
   for (size_t i = 0; i < place.size(); ++i) believed[i] = seen[place[i]];
-  std::vector<Suspect> suspects = Localise(believed, components_, DeadRules());
+  std::vector<Suspect> suspects = Localise(believed, components_, {.nic_links = nic_links});
   for (Suspect& s : suspects) {
     for (uint32_t& i : s.explains) i = place[i];
     std::erase_if(s.explains, [&](uint32_t i) { return i >= paths; });
@@ -48,6 +42,7 @@ std::vector<Suspect> Findings::LocaliseDead(const std::vector<Observation>& seen
 void Findings::FindDead(Scene& scene) {
   std::vector<Observation> seen = DeadObservations(scene);
   std::vector<Suspect> suspects = LocaliseDead(seen, scene.paths.size());
+  FindOwnLinks(scene, seen, suspects);
   distrusted_.clear();
   Distrust(scene, suspects);
   if (!distrusted_.empty()) {
@@ -58,6 +53,7 @@ void Findings::FindDead(Scene& scene) {
       if (distrusted_.contains(scene.picture.hosts[scene.path(i).host].name)) scene.explained[i] = true;
     }
     suspects = LocaliseDead(seen, scene.paths.size());
+    FindOwnLinks(scene, seen, suspects);
   }
   FindRails(scene, suspects);
   LeaveOut(scene, suspects);
@@ -217,8 +213,45 @@ void Findings::TellDead(Scene& scene, const Suspect& suspect) {
                        suspect.paths_bad + suspect.paths_well, suspect.hosts_bad),
        absl::StrFormat("%d hosts have paths over it, %d of these paths live", suspect.hosts, suspect.paths_well)});
   if (c.part == Part::kSwitch) ExplainHostsOf(scene, suspect, s);
+  if (c.at_nic && !c.gap) TellOwnLink(suspect.component, s);
   if ((c.part == Part::kNic || c.part == Part::kHost) && !TellHost(scene, suspect, s)) return;
   Add(scene, std::move(s));
+}
+
+// A NIC's own link is dead in one direction where what goes the other way arrives: otherwise it is the NIC.
+void Findings::FindOwnLinks(const Scene& scene, std::vector<Observation> seen, std::vector<Suspect>& suspects) const {
+  for (const Suspect& s : suspects) {
+    for (const uint32_t i : s.explains) seen[i].trials = seen[i].bad = 0;
+  }
+  // A living path there would be answered over it: who claims so alone is not believed.
+  const auto other_way = [&](const Component& link) {
+    const bool sends = link.links[0].first == link.nic;
+    bool arrives = false;
+    for (size_t i = 0; i < scene.paths.size(); ++i) {
+      const PathEvidence& path = scene.path(i);
+      if (scene.word[i] != Word::kGood || (sends ? path.destination : path.source) != link.nic) continue;
+      if (path.state == PathEvidence::State::kAlive) return false;
+      arrives = true;
+    }
+    return arrives;
+  };
+  for (Suspect& s : LocaliseDead(seen, scene.paths.size(), true)) {
+    const Component& c = components_.at(s.component);
+    if (c.at_nic && !c.gap && s.paths_bad >= 2 && other_way(c)) suspects.push_back(std::move(s));
+  }
+}
+
+// One direction of a NIC's own link: what it sends does not arrive, or nothing arrives at it.
+void Findings::TellOwnLink(int32_t component, Suspicion& s) const {
+  const Component& c = components_.at(component);
+  const bool sends = c.links[0].first == c.nic;
+  s.what.cause = Cause::kNicDown;
+  s.what.scope = absl::StrCat("NIC ", c.nic.ToString());
+  s.what.one_of.clear();
+  s.what.place.clear();
+  s.what.evidence.emplace_back(sends ? "what it sends does not arrive; what is sent to it does"
+                                     : "nothing that is sent to it arrives; what it sends does");
+  if (const std::string host = components_.HostAt(component); !host.empty()) s.what.hosts = {host};
 }
 
 // Behind a dead leaf: whether they live nobody can see by the fabric.
@@ -261,9 +294,12 @@ bool Findings::TellHost(Scene& scene, const Suspect& suspect, Suspicion& s) cons
   }
   // One that has just started looks for its peers, and they for it.
   if (unreached_ns != 0 || absl::Nanoseconds(p.now_ns - host.began_ns) < kStarts) return false;
-  // Its own word that its paths are dead is younger than their death.
-  return std::any_of(suspect.explains.begin(), suspect.explains.end(),
-                     [&](uint32_t i) { return static_cast<int32_t>(scene.path(i).host) == c.host; });
+  // Its own word that its paths do not answer is younger than their death.
+  for (size_t i = 0; i < scene.paths.size(); ++i) {
+    if (static_cast<int32_t>(scene.path(i).host) != c.host) continue;
+    if (scene.word[i] == Word::kBad || scene.path(i).state == PathEvidence::State::kSilent) return true;
+  }
+  return false;
 }
 
 // What died is over, and some of its paths still have to come back.

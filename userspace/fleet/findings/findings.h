@@ -91,7 +91,7 @@ class Findings {
   void ExplainByOwnWord(Scene& scene, std::vector<Suspect>& suspects) const;
   std::vector<Observation> DeadObservations(const Scene& scene);
   // dead_causes.cc
-  std::vector<Suspect> LocaliseDead(const std::vector<Observation>& seen, size_t paths) const;
+  std::vector<Suspect> LocaliseDead(const std::vector<Observation>& seen, size_t paths, bool nic_links = false) const;
   void Distrust(Scene& scene, const std::vector<Suspect>& suspects);
   void TellDead(Scene& scene, const Suspect& suspect);
   bool IsSure(const Scene& scene, const Suspect& suspect) const;
@@ -101,6 +101,8 @@ class Findings {
   void LeaveOut(Scene& scene, std::vector<Suspect>& suspects) const;
   bool IsPartOfOpen(int32_t component, int64_t now_ns) const;
   void ExplainHostsOf(Scene& scene, const Suspect& suspect, Suspicion& s) const;
+  void FindOwnLinks(const Scene& scene, std::vector<Observation> seen, std::vector<Suspect>& suspects) const;
+  void TellOwnLink(int32_t component, Suspicion& s) const;
   bool TellHost(Scene& scene, const Suspect& suspect, Suspicion& s) const;
   void KeepDead(Scene& scene);
   void Remember(Scene& scene);
@@ -111,6 +113,7 @@ class Findings {
   void CountFlaps(Scene& scene);
   // rail_causes.cc
   void FindRails(Scene& scene, std::vector<Suspect>& suspects);
+  bool IsCutWhereSomethingDied(const Scene& scene, uint32_t i) const;
   void FindUnexplained(Scene& scene);
   // flap_causes.cc
   struct Flapping {

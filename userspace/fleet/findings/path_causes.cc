@@ -222,8 +222,9 @@ void Findings::FindGrey(Scene& scene) {
     Suspicion suspicion = Of(scene, Cause::kLinkGrey, s);
     suspicion.what.evidence.insert(
         suspicion.what.evidence.begin(),
-        {absl::StrFormat("it loses %.2f %% of the probes: %.0f of %.0f, on %d paths of %d hosts", 100 * s.rate, s.bad,
-                         s.trials, s.paths_bad, s.hosts_bad),
+        {absl::StrFormat(
+             "it loses %.2f %% of the probes: %.0f of %.0f within the newest reports, on %d paths of %d hosts",
+             100 * lost / std::max(sent, 1.0), lost, sent, s.paths_bad, s.hosts_bad),
          absl::StrFormat("%d paths of %d hosts cross it, %d without loss", s.paths_bad + s.paths_well, s.hosts,
                          s.paths_well)});
     Add(scene, std::move(suspicion));

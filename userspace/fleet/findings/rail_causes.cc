@@ -102,6 +102,18 @@ void Findings::FindRails(Scene& scene, std::vector<Suspect>& suspects) {
     suspects.erase(suspects.begin() + static_cast<std::ptrdiff_t>(*s));
 }
 
+// Its trace ends at a switch of which a link, or which itself, is dead: where it would go on nobody knows.
+bool Findings::IsCutWhereSomethingDied(const Scene& scene, uint32_t i) const {
+  const std::vector<Addr>* hops = scene.path(i).hops;
+  if (hops == nullptr || std::none_of(hops->begin(), hops->end(), [](const Addr& hop) { return hop.is_zero(); }))
+    return false;
+  return std::any_of(scene.needs[i]->begin(), scene.needs[i]->end(), [&](int32_t c) {
+    return components_.at(c).part == Part::kSwitch &&
+           std::any_of(scene.dead.begin(), scene.dead.end(),
+                       [&](int32_t dead) { return components_.Contains(c, dead); });
+  });
+}
+
 // Switches that answer no trace, one of parallel links, a member of a LAG: what the dead paths have in common.
 void Findings::FindUnexplained(Scene& scene) {
   std::vector<uint32_t> left;
@@ -115,7 +127,8 @@ void Findings::FindUnexplained(Scene& scene) {
     hosts.insert(scene.path(i).host);
     since_ns = std::min(since_ns, scene.SinceNs(i));
   }
-  std::erase_if(left, [&](uint32_t i) { return CrossesAny(*scene.needs[i], scene.lossy); });
+  std::erase_if(
+      left, [&](uint32_t i) { return CrossesAny(*scene.needs[i], scene.lossy) || IsCutWhereSomethingDied(scene, i); });
   if (left.size() < 2 || (scene.speaking.size() > 3 && hosts.size() < 2)) return;  // nobody else can check it
   std::vector<int32_t> shared = *scene.needs[left[0]];
   for (const uint32_t i : left) {
