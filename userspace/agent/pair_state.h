@@ -98,7 +98,7 @@ struct PairState {
   control::Backups backups;
   control::ProbeFates fates;
   control::PathSilence path_silence;            // of its paths
-  control::PairPause pause;                    // all of them are silent: is it their class that stands?
+  control::PairPause pause;                     // all of them are silent: is it their class that stands?
   std::unique_ptr<control::PairLoss> loss;      // made when the pair first carries data …
   std::unique_ptr<control::DataStall> stalls;   // … as is this
   std::vector<probe::SampleHalf> samples_out;   // halves of packets received from the peer
@@ -135,9 +135,7 @@ struct PairState {
   }
 
   // All paths are silent in the class of the flows, and another class passes.
-  bool ClassStands(int64_t now_ns) const {
-    return pause.Stands(now_ns);
-  }
+  bool ClassStands(int64_t now_ns) const { return pause.Stands(now_ns); }
   bool ByNics() const { return stamps.kind() == sync::StampKind::kHardware; }
 
   // What the peer tells of its stamps.
