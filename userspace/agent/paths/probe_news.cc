@@ -112,9 +112,11 @@ void ProbeNews::CountSent(PairState& pair, int64_t now_ns) {
     if (!begun || mesh_.slots(pair.index).port(s) == 0) continue;
     slot.forward.AddSent(now_ns, sent);
     // Nothing settles a cut path's rounds; where all are silent it is not known whose fault that is.
-    if (probe::Load(shared.slot[s].state) == CW_SLOT_DEAD && pair.path_silence.SilentNs(s) > 0 &&
-        !pair.path_silence.AllSilent())
-      slot.forward.AddFates(now_ns, sent, sent);
+    if (probe::Load(shared.slot[s].state) != CW_SLOT_DEAD || probe::Load(shared.slot[s].revive) > 0 ||
+        pair.path_silence.AllSilent())
+      continue;
+    slot.forward.AddFates(now_ns, sent, sent);
+    for (uint32_t i = 0; i < sent && asks_.ring() != nullptr; ++i) asks_.ring()->Fate(pair.index, s, true);
   }
 }
 
