@@ -41,7 +41,7 @@ CauseRules DefaultCauseRules() {
   set(Cause::kNotNetwork, Severity::kInfo, "{scope} stands, and not because of the network", 5, 10);
   set(Cause::kRailDown, Severity::kCritical, "{scope} forwards nothing", 1.2, 10);
   set(Cause::kPathsDead, Severity::kWarning, "{scope} are dead, cause not told apart", 5, 10);
-  set(Cause::kHostBusy, Severity::kWarning, "{scope} is too busy to measure", 30, 30);
+  set(Cause::kHostBusy, Severity::kWarning, "{scope} is too busy to measure", 30, 10);
   set(Cause::kReportsRefused, Severity::kWarning, "the reports of {scope} do not count", 15, 10);
   return rules;
 }
