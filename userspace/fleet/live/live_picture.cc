@@ -11,11 +11,11 @@ constexpr int64_t kFabricEveryNs = 5'000'000'000, kHopsEveryNs = 2'000'000'000;
 constexpr int64_t kAgeEveryNs = 60'000'000'000;
 constexpr size_t kMostHopLists = 2'000'000;
 constexpr char kNoRoomForHops[] =
-    "hosts told of more ways than the service has room for: new ones count as not known until it is restarted";
+    "hosts reported more paths than the service has room for: the hops of new ones are not known; restart it";
 
 }  // namespace
 
-// Reverse paths are left out: hosts tell neither their hops nor whether they are dead; the peer tells both.
+// Reverse paths are left out: hosts report neither their hops nor whether they are dead; the peer reports both.
 void LivePicture::Copy(const LiveHost& live, absl::Time now) {
   Host& host = hosts_[live.host];
   host.told.connected = live.connected;
@@ -38,10 +38,10 @@ const std::vector<Addr>* LivePicture::HopsOf(uint64_t id) const {
 void LivePicture::FillKnown(Host& host, int64_t now_ns) {
   host.lacks_hops = false;
   for (PathEvidence& path : host.paths) {
-    if (path.hops_id == 0) continue;
+    if (path.hops_id == 0 || path.hops != nullptr) continue;
     path.hops = HopsOf(path.hops_id);
     host.lacks_hops |= path.hops == nullptr;
-    whole_hops_.Complete(path, now_ns);
+    whole_hops_.Complete(path, now_ns);  // once: what it puts in place has no cut any more
   }
 }
 
@@ -50,7 +50,7 @@ absl::Status LivePicture::FillHops(const std::string& name, Host& host, int64_t 
   FillKnown(host, now_ns);
   if (!host.lacks_hops || now_ns - host.asked_ns < kHopsEveryNs) return absl::OkStatus();
   host.asked_ns = now_ns;
-  // Each by its name: a host may have told of far more lists than its paths take.
+  // Each by its name: a host may have reported far more lists than its paths take.
   std::set<uint64_t> lacking;
   for (const PathEvidence& path : host.paths) {
     if (path.hops_id != 0 && path.hops == nullptr) lacking.insert(path.hops_id);
