@@ -53,7 +53,7 @@ TEST_F(FleetLongOutage, TenMinutesLaterNothingIsMissing) {
     return now >= end;
   };
   ASSERT_TRUE(Eventually(over, 2 * kAway, absl::Milliseconds(200)));
-  EXPECT_TRUE(found) << "by the word of the others\n" << Findings().dump(1);
+  EXPECT_TRUE(found) << "reported by the others\n" << Findings().dump(1);
   EXPECT_GT(acts, 30);
   for (int host = 0; host < kCutOff; ++host) EXPECT_TRUE(Eventually([&] { return SameEvents(host); })) << Why();
   EXPECT_FALSE(SameEvents(kCutOff)) << "nothing can have come";

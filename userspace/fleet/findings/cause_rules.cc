@@ -37,10 +37,10 @@ CauseRules DefaultCauseRules() {
   set(Cause::kClock, Severity::kWarning, "the clock of {scope} is wrong", 2, 10);
   set(Cause::kSla, Severity::kWarning, "{scope} is not kept", 15, 60);
   set(Cause::kClassPaused, Severity::kWarning, "one traffic class does not get through at {scope}", 2, 10);
-  set(Cause::kConfiguration, Severity::kWarning, "{scope} is not set as its like are", 30, 10);
+  set(Cause::kConfiguration, Severity::kWarning, "{scope} is not set as its peers are", 30, 10);
   set(Cause::kNotNetwork, Severity::kInfo, "{scope} stands, and not because of the network", 5, 10);
   set(Cause::kRailDown, Severity::kCritical, "{scope} forwards nothing", 1.2, 10);
-  set(Cause::kPathsDead, Severity::kWarning, "{scope} are dead, cause not told apart", 5, 10);
+  set(Cause::kPathsDead, Severity::kWarning, "{scope} are dead, and the cause is not known", 5, 10);
   set(Cause::kHostBusy, Severity::kWarning, "{scope} is too busy to measure", 30, 10);
   set(Cause::kReportsRefused, Severity::kWarning, "the reports of {scope} do not count", 15, 10);
   return rules;

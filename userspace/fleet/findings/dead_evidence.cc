@@ -25,9 +25,9 @@ struct TwoNics {
 
 }  // namespace
 
-// Silence has no witness: it counts where the other end does not hear the probes, either. Where it does, it is the way
-// back that is broken. A path that never answered
-// is dead where another one to that NIC answers, or where that NIC is a host's that we know.
+// Silence has no witness: it counts where the other end does not hear the probes, either. Where it does, the path back
+// is broken. A path that never answered is dead where another one to that NIC answers, or where that NIC is a host's
+// that we know.
 void Findings::Weigh(Scene& scene) {
   const Picture& p = scene.picture;
   absl::flat_hash_set<TwoNics> arrives, answers;

@@ -189,7 +189,7 @@ void Findings::FindSlow(Scene& scene) {
     // Agents tell of a sender only where a collective waits for it: docs/causes.md.
     const char* which = cause == Cause::kSlowSender ? " that collectives wait for" : "";
     s.what.evidence = {
-        absl::StrFormat("%d flows%s, by the word of %s", slow.flows, which, absl::StrJoin(Some(slow.by), ", "))};
+        absl::StrFormat("%d flows%s, reported by %s", slow.flows, which, absl::StrJoin(Some(slow.by), ", "))};
     Add(scene, std::move(s));
   };
   for (const auto& [host, slow] : receivers) tell(Cause::kSlowReceiver, host, slow);

@@ -94,7 +94,7 @@ Suspicion Findings::Of(const Scene& scene, Cause cause, const Suspect& suspect) 
   s.what.place = absl::StrCat("one of: ", absl::StrJoin(places, ", "));
   if (shown.size() < s.what.one_of.size())
     absl::StrAppend(&s.what.scope, " and ", s.what.one_of.size() - shown.size(), " more");
-  s.what.evidence.push_back("no path tells them apart");
+  s.what.evidence.push_back("no path crosses one of them without the others");
   return s;
 }
 
