@@ -9,6 +9,8 @@
 namespace cw::fleet {
 namespace {
 
+constexpr size_t kMostNames = 1'000'000;  // hosts that make up ports fill nothing
+
 void Sort(std::vector<int32_t>& list) {
   std::sort(list.begin(), list.end());
   list.erase(std::unique(list.begin(), list.end()), list.end());
@@ -39,7 +41,8 @@ Components::Components(const Topology& topology, const std::vector<HostEvidence>
     if (link.ids.empty()) continue;
     const bool at_nic = link.from < 0 || link.to < 0;
     std::string scope = LinkScope(link);
-    if (!at_nic && ends[link.port] == 1) scope = names.try_emplace(link.port, scope).first->second;
+    if (!at_nic && ends[link.port] == 1 && (names.size() < kMostNames || names.contains(link.port)))
+      scope = names.try_emplace(link.port, scope).first->second;
     const int32_t c = Add({.part = Part::kLink,
                            .scope = std::move(scope),
                            .links = {link.ids.front()},

@@ -20,15 +20,17 @@ constexpr uint32_t kSureHosts = 3, kSurePaths = 4;
 
 // Of those whose trials are not 0: the others are neither for nor against. The first so many are the paths themselves.
 std::vector<Suspect> Findings::LocaliseDead(const std::vector<Observation>& seen, size_t paths, bool nic_links) const {
-  std::vector<Observation> believed;
+  if (std::none_of(seen.begin(), seen.end(), [](const Observation& o) { return o.bad > 0; })) return {};
   std::vector<uint32_t> place;
   for (uint32_t i = 0; i < seen.size(); ++i) {
-    if (seen[i].trials == 0) continue;
-    believed.push_back(seen[i]);
-    place.push_back(i);
+    if (seen[i].trials > 0) place.push_back(i);
   }
-  std::stable_sort(place.begin(), place.end(), [&](uint32_t a, uint32_t b) { return seen[a].host < seen[b].host; });
-  for (size_t i = 0; i < place.size(); ++i) believed[i] = seen[place[i]];
+  // Those of one host stand together.
+  if (seen.size() > paths)
+    std::stable_sort(place.begin(), place.end(), [&](uint32_t a, uint32_t b) { return seen[a].host < seen[b].host; });
+  std::vector<Observation> believed;
+  believed.reserve(place.size());
+  for (const uint32_t i : place) believed.push_back(seen[i]);
   std::vector<Suspect> suspects = Localise(believed, components_, {.nic_links = nic_links});
   for (Suspect& s : suspects) {
     for (uint32_t& i : s.explains) i = place[i];
@@ -40,7 +42,8 @@ std::vector<Suspect> Findings::LocaliseDead(const std::vector<Observation>& seen
 }
 
 void Findings::FindDead(Scene& scene) {
-  std::vector<Observation> seen = DeadObservations(scene);
+  std::vector<Observation> seen;
+  if (std::find(scene.word.begin(), scene.word.end(), Word::kBad) != scene.word.end()) seen = DeadObservations(scene);
   std::vector<Suspect> suspects = LocaliseDead(seen, scene.paths.size());
   FindOwnLinks(scene, seen, suspects);
   distrusted_.clear();

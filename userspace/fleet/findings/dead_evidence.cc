@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What paths that do not answer are worth: whose word counts, and who has not spoken since.
 #include <algorithm>
+#include <optional>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/hash/hash.h"
@@ -14,13 +15,12 @@ using State = PathEvidence::State;
 // What a living agent sees of its own NICs' silence it reports within so much.
 constexpr absl::Duration kOwnWord = absl::Milliseconds(1500);
 
-struct TwoNics {
-  Addr from, to;
-  bool operator==(const TwoNics&) const = default;
-  template <typename H>
-  friend H AbslHashValue(H h, const TwoNics& t) {
-    return H::combine(std::move(h), t.from, t.to);
-  }
+using TwoNics = std::pair<Addr, Addr>;  // from, to
+
+// Pairs with a path that answers, and NICs of known hosts: asked for only where a path never answered.
+struct Known {
+  absl::flat_hash_set<TwoNics> answer;
+  absl::flat_hash_set<Addr> nics;
 };
 
 }  // namespace
@@ -29,16 +29,18 @@ struct TwoNics {
 // is broken. A path that never answered is dead where another one to that NIC answers, or where that NIC is a host's
 // that we know.
 void Findings::Weigh(Scene& scene) {
-  const Picture& p = scene.picture;
-  absl::flat_hash_set<TwoNics> arrives, answers;
-  absl::flat_hash_set<Addr> nics;
-  for (const Arrival& arrival : p.arrivals) arrives.insert({arrival.from, arrival.to});
-  for (const HostEvidence& host : p.hosts) {
-    for (const NicFact& nic : host.nics) nics.insert(nic.address);
-  }
-  for (size_t i = 0; i < scene.paths.size(); ++i) {
-    if (scene.path(i).state == State::kAlive) answers.insert({scene.path(i).source, scene.path(i).destination});
-  }
+  absl::flat_hash_set<TwoNics> arrives;
+  for (const Arrival& arrival : scene.picture.arrivals) arrives.emplace(arrival.from, arrival.to);
+  std::optional<Known> known;
+  const auto look = [&] {
+    known.emplace();
+    for (const HostEvidence& host : scene.picture.hosts) {
+      for (const NicFact& nic : host.nics) known->nics.insert(nic.address);
+    }
+    for (size_t i = 0; i < scene.paths.size(); ++i) {
+      if (scene.path(i).state == State::kAlive) known->answer.emplace(scene.path(i).source, scene.path(i).destination);
+    }
+  };
   scene.word.resize(scene.paths.size());
   for (size_t i = 0; i < scene.paths.size(); ++i) {
     const PathEvidence& path = scene.path(i);
@@ -55,9 +57,11 @@ void Findings::Weigh(Scene& scene) {
         scene.word[i] = arrives.contains(pair) ? Word::kGood : Word::kBad;
         break;
       case State::kNew:
-        scene.word[i] = answers.contains(pair) || (nics.contains(path.destination) && !arrives.contains(pair))
-                            ? Word::kBad
-                            : Word::kNeither;
+        if (!known) look();
+        scene.word[i] =
+            known->answer.contains(pair) || (known->nics.contains(path.destination) && !arrives.contains(pair))
+                ? Word::kBad
+                : Word::kNeither;
         break;
       case State::kNoWord:
         scene.word[i] = Word::kNeither;
@@ -122,7 +126,7 @@ void Findings::FindUnreached(Scene& scene) {
     if (p.hosts[h].last_seen_ns <= since_ns + absl::ToInt64Nanoseconds(kOwnWord)) scene.unreached_ns[h] = since_ns;
   }
   unanswered_since_ = std::move(since);
-  for (size_t i = 0; i < scene.paths.size(); ++i) {
+  for (size_t i = 0; i < scene.paths.size() && !unanswered_since_.empty(); ++i) {
     if (scene.word[i] == Word::kGood && scene.unreached_ns[scene.path(i).host] != 0) scene.word[i] = Word::kNeither;
   }
 }

@@ -51,6 +51,17 @@ std::string NameOfRail(const Picture& picture, const std::set<Addr>& nics) {
   return absl::StrCat("rail of ", nics.size(), " NICs");
 }
 
+// Components that all of these need, ascending.
+std::vector<int32_t> SharedBy(const std::vector<const std::vector<int32_t>*>& needs, const std::vector<uint32_t>& of) {
+  std::vector<int32_t> shared = *needs[of[0]];
+  for (const uint32_t i : of) {
+    std::vector<int32_t> both;
+    std::set_intersection(shared.begin(), shared.end(), needs[i]->begin(), needs[i]->end(), std::back_inserter(both));
+    shared = std::move(both);
+  }
+  return shared;
+}
+
 }  // namespace
 
 // Nothing lives between any of its NICs, and no single part explains that.
@@ -123,20 +134,13 @@ void Findings::FindUnexplained(Scene& scene) {
     if (scene.word[i] != Word::kBad || scene.explained[i]) continue;
     const int64_t bad_ns = MemoryOf(scene.path(i)).bad_ns;
     if (bad_ns == 0 || absl::Nanoseconds(scene.picture.now_ns - bad_ns) < kStaysDead) continue;
+    if (CrossesAny(*scene.needs[i], scene.lossy) || IsCutWhereSomethingDied(scene, i)) continue;
     left.push_back(i);
     hosts.insert(scene.path(i).host);
     since_ns = std::min(since_ns, scene.SinceNs(i));
   }
-  std::erase_if(
-      left, [&](uint32_t i) { return CrossesAny(*scene.needs[i], scene.lossy) || IsCutWhereSomethingDied(scene, i); });
   if (left.size() < 2 || (scene.speaking.size() > 3 && hosts.size() < 2)) return;  // nobody else can check it
-  std::vector<int32_t> shared = *scene.needs[left[0]];
-  for (const uint32_t i : left) {
-    std::vector<int32_t> both;
-    std::set_intersection(shared.begin(), shared.end(), scene.needs[i]->begin(), scene.needs[i]->end(),
-                          std::back_inserter(both));
-    shared = std::move(both);
-  }
+  const std::vector<int32_t> shared = SharedBy(scene.needs, left);
   Suspicion s{.what = {.cause = Cause::kPathsDead, .scope = "paths of the fabric"}};
   s.what.start_ns = since_ns;
   s.what.evidence = {absl::StrFormat("%d paths of %d hosts are dead, and no switch, link or NIC explains it",

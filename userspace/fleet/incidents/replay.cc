@@ -157,11 +157,7 @@ class Player {
   void LookAtFabric(Picture& picture) {
     const uint64_t seen = fabric_seen_ + picture.hosts.size();
     if (seen != fabric_made_) {
-      std::vector<Trace> traces;
-      for (const PathEvidence& path : picture.paths) {
-        if (path.hops != nullptr) traces.push_back({path.source, path.destination, *path.hops, path.time_ns});
-      }
-      topology_ = BuildTopology(traces, fabric_, nic_places_);
+      topology_ = BuildTopology(TracesOf(picture.paths), fabric_, nic_places_);
       wiring_ = CompareWiring(topology_, fabric_);
       fabric_made_ = seen;
     }

@@ -64,6 +64,14 @@ std::vector<PathEvidence> PathEvidenceOf(const LiveHost& live) {
   return paths;
 }
 
+std::vector<Trace> TracesOf(const std::vector<PathEvidence>& paths) {
+  std::vector<Trace> traces;
+  for (const PathEvidence& path : paths) {
+    if (path.hops != nullptr) traces.push_back({path.source, path.destination, *path.hops, path.time_ns});
+  }
+  return traces;
+}
+
 std::vector<Arrival> ArrivalsOf(const LiveHost& live) {
   std::vector<Arrival> arrivals;
   for (const auto& [key, sample] : live.paths) {

@@ -20,6 +20,9 @@ HostEvidence HostEvidenceOf(const LiveHost& live, absl::Time now);
 // moved to other ports, or to another leaf.
 std::vector<PathEvidence> PathEvidenceOf(const LiveHost& live);
 
+// Of those whose hops are known.
+std::vector<Trace> TracesOf(const std::vector<PathEvidence>& paths);
+
 // Of its reverse paths: whose probes arrive while its own are silent.
 std::vector<Arrival> ArrivalsOf(const LiveHost& live);
 

@@ -80,11 +80,7 @@ bool LivePicture::LookAtFabric(Picture& picture) {
   const bool settled = fabric_ns_ < settled_ns && picture.now_ns >= settled_ns;
   const bool other = settled || (seen != seen_fabric_ && (first || picture.now_ns - fabric_ns_ >= kFabricEveryNs));
   if (other) {
-    std::vector<Trace> traces;
-    for (const PathEvidence& path : picture.paths) {
-      if (path.hops != nullptr) traces.push_back({path.source, path.destination, *path.hops, path.time_ns});
-    }
-    topology_ = BuildTopology(traces, file_, nic_places_);
+    topology_ = BuildTopology(TracesOf(picture.paths), file_, nic_places_);
     wiring_ = CompareWiring(topology_, file_);
     seen_fabric_ = seen;
     fabric_ns_ = picture.now_ns;
