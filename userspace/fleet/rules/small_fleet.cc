@@ -75,6 +75,7 @@ class SmallFleet {
     for (HostEvidence& host : picture_.hosts) host.nics[0].mtu = kUsualMtu;
   }
   void Break(const RuleTest& test, bool first);
+  void BreakWords(Cause fault, bool first);
   std::vector<Finding> Second(Findings& findings) {
     picture_.now_ns += kTestSecondNs;
     for (HostEvidence& host : picture_.hosts) {
@@ -150,13 +151,32 @@ void SmallFleet::Break(const RuleTest& test, bool first) {
       return;
     case Cause::kNicDown:
       return Each(of_nic, die);
-    case Cause::kSwapped:
-      wiring_.faults = {{.ends = {SpinePort(0, 0), SpinePort(0, 1)}, .text = "two cables are exchanged"}};
-      return;
     case Cause::kCongestion:
       return Each(link, queue);
     case Cause::kIncast:
       return Each(to_nic, queue);
+    case Cause::kClassPaused:
+      return Each(to_nic, [](PathEvidence& p) { p.state = PathEvidence::State::kPaused; });
+    case Cause::kRailDown:
+      return Each([](const PathEvidence&) { return true; },
+                  [](PathEvidence& p) { p.state = PathEvidence::State::kSilent; });
+    case Cause::kPathsDead:  // of switches that answer no trace
+      return Each(of_spine, [](PathEvidence& p) {
+        p.state = PathEvidence::State::kDead;
+        p.hops = nullptr;
+        p.hops_id = 0;
+      });
+    default:
+      return BreakWords(test.fault, first);
+  }
+}
+
+// What hosts, or others, say.
+void SmallFleet::BreakWords(Cause fault, bool first) {
+  switch (fault) {
+    case Cause::kSwapped:
+      wiring_.faults = {{.ends = {SpinePort(0, 0), SpinePort(0, 1)}, .text = "two cables are exchanged"}};
+      return;
     case Cause::kSlowReceiver:
       if (first) Say(0, "cause", kSickHost, {{"cause", "slow receiver"}});
       return;
@@ -169,20 +189,9 @@ void SmallFleet::Break(const RuleTest& test, bool first) {
     case Cause::kSla:
       picture_.slas = {{.name = "test", .missed = true}};
       return;
-    case Cause::kClassPaused:
-      return Each(to_nic, [](PathEvidence& p) { p.state = PathEvidence::State::kPaused; });
     case Cause::kConfiguration:
       picture_.hosts[kSickHost].nics[0].mtu = kSmallMtu;
       return;
-    case Cause::kRailDown:
-      return Each([](const PathEvidence&) { return true; },
-                  [](PathEvidence& p) { p.state = PathEvidence::State::kSilent; });
-    case Cause::kPathsDead:  // of switches that answer no trace
-      return Each(of_spine, [](PathEvidence& p) {
-        p.state = PathEvidence::State::kDead;
-        p.hops = nullptr;
-        p.hops_id = 0;
-      });
     case Cause::kHostBusy:
       picture_.hosts[kSickHost].late_share = 0.5;
       return;
@@ -192,6 +201,8 @@ void SmallFleet::Break(const RuleTest& test, bool first) {
     case Cause::kNotNetwork:
       picture_.standing = {{.job = "test", .host = absl::StrCat("h", kSickHost), .text = "a rank has sent nothing"}};
       return;
+    default:
+      return;  // paths show it
   }
 }
 
