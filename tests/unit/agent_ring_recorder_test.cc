@@ -45,7 +45,8 @@ TEST_F(RingRecorderTest, DelaysComeOutInUnixTimeOfTheirOwnSecondAlone) {
   recorder_.Delay(0, 3, false, kSecond / 4, 5000);
   recorder_.Delay(0, 3, false, kSecond / 2, 6000);
   recorder_.Delay(0, 3, true, kSecond / 2, 7000);
-  for (const bool lost : {false, true, false, false}) recorder_.Fate(0, 3, lost);
+  recorder_.Fates(0, 3, 3, 0);
+  recorder_.Fates(0, 3, 1, 1);
   recorder_.Delay(9, 3, false, kSecond / 2, 8000);  // of no path any more
   const uplink::SecondSeen seen = Take(1, 0);
   ASSERT_THAT(seen.paths, SizeIs(2));

@@ -34,9 +34,9 @@ void RingRecorder::Delay(uint32_t pair, uint8_t slot, bool reverse, int64_t at_n
   direction.samples.push_back({at_ns, delay_ns});
 }
 
-void RingRecorder::Fate(uint32_t pair, uint8_t slot, bool lost) {
+void RingRecorder::Fates(uint32_t pair, uint8_t slot, uint32_t known, uint32_t lost) {
   Direction& direction = now_[KeyOf(pair, slot, false)];
-  ++direction.known;
+  direction.known += known;
   direction.lost += lost;
 }
 

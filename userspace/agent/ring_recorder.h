@@ -30,7 +30,7 @@ class RingRecorder {
 
   // at_ns: monotonic.
   void Delay(uint32_t pair, uint8_t slot, bool reverse, int64_t at_ns, int64_t delay_ns);
-  void Fate(uint32_t pair, uint8_t slot, bool lost);  // of a probe of ours, on its path there
+  void Fates(uint32_t pair, uint8_t slot, uint32_t known, uint32_t lost);  // of our probes, on their path there
 
   // The second that ends now. `paths`: both directions, as they are now. The interval's times are ns since 1970.
   uplink::SecondSeen Take(std::vector<uplink::PathSeen> paths, const FlowBook& flows, const PeerNames& names,

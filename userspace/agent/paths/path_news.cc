@@ -84,6 +84,7 @@ void PathNews::LookAt(PairState& pair, uint8_t s) {
 
 bool PathNews::LookAtSilentPair(PairState& pair) {
   const int64_t now_ns = monotonic_.NowNs();
+  if (!pair.path_silence.AllSilent()) return pair.pause.Step(now_ns, false, 0, 0);  // nearly all, all the time
   const cw_pair& shared = *mesh_.shared(pair.index);
   const uint32_t round = probe::Load(shared.cur_round);
   uint32_t progress = round - 1;  // of the path that was heard last
@@ -94,7 +95,7 @@ bool PathNews::LookAtSilentPair(PairState& pair) {
     if (!asked || static_cast<int32_t>(of_slot - progress) > 0) progress = of_slot;
     if (!asked || (token_ + s) % CW_MAX_SLOTS == 0) asked = s;
   }
-  const bool changed = pair.pause.Step(now_ns, asked && pair.path_silence.AllSilent(), progress, round);
+  const bool changed = pair.pause.Step(now_ns, asked.has_value(), progress, round);
   if (asked && pair.pause.Ask(now_ns, round, token_ + 1))
     asks_.send_in_class(pair.index, probe::ClassQuestion{.slot = *asked, .answer = false, .token = ++token_},
                         mesh_.slots(pair.index).port(*asked), OtherDscp(pair));

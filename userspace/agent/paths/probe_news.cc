@@ -15,9 +15,11 @@ namespace {
 constexpr size_t kWindowProbes = 4096;  // per slot and decision window; more say nothing more
 // Also those that are dead: one that loses half of its packets is dead now and then.
 uint16_t ProbedSlots(const cw_pair& pair) {
-  uint16_t probed = JudgedSlots(pair);
-  for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s)
-    probed |= static_cast<uint16_t>((probe::Load(pair.slot[s].state) == CW_SLOT_DEAD) << s);
+  uint16_t probed = 0;
+  for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
+    const uint8_t state = probe::Load(pair.slot[s].state);
+    probed |= static_cast<uint16_t>((state == CW_SLOT_UP || state == CW_SLOT_SUSPECT || state == CW_SLOT_DEAD) << s);
+  }
   return probed;
 }
 
@@ -79,13 +81,16 @@ void ProbeNews::Settle(PairState& pair, const control::ProbeFates::Round& round,
     judged.judged &= JudgedSlots(*store_.At(pair.index));
     pair.loss->Take(judged);
   }
-  RingRecorder* ring = asks_.ring();
   for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
     const bool lost = (round.judged & round.lost) >> s & 1;
     if (((round.judged & (round.arrived | round.lost)) >> s & 1) == 0) continue;
-    pair.slot[s].forward.AddFates(now_ns, 1, lost);
-    if (ring != nullptr) ring->Fate(pair.index, s, lost);
+    AddFates(pair, s, now_ns, 1, lost);
   }
+}
+
+void ProbeNews::AddFates(PairState& pair, uint8_t slot, int64_t now_ns, uint32_t known, uint32_t lost) {
+  pair.slot[slot].forward.AddFates(now_ns, known, lost);
+  if (RingRecorder* ring = asks_.ring(); ring != nullptr) ring->Fates(pair.index, slot, known, lost);
 }
 
 bool ProbeNews::LookForSilence(PairState& pair, int64_t interval_ns, int64_t now_ns) {
@@ -115,8 +120,7 @@ void ProbeNews::CountSent(PairState& pair, int64_t now_ns) {
     if (probe::Load(shared.slot[s].state) != CW_SLOT_DEAD || probe::Load(shared.slot[s].revive) > 0 ||
         pair.path_silence.AllSilent())
       continue;
-    slot.forward.AddFates(now_ns, sent, sent);
-    for (uint32_t i = 0; i < sent && asks_.ring() != nullptr; ++i) asks_.ring()->Fate(pair.index, s, true);
+    AddFates(pair, s, now_ns, sent, sent);
   }
 }
 

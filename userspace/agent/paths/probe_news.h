@@ -43,6 +43,7 @@ class ProbeNews {
 
  private:
   void Settle(PairState& pair, const control::ProbeFates::Round& round, int64_t now_ns);
+  void AddFates(PairState& pair, uint8_t slot, int64_t now_ns, uint32_t known, uint32_t lost);
 
   const PairTable& pairs_;
   probe::PairStore& store_;
