@@ -116,15 +116,16 @@ absl::StatusOr<int> ShowFleetHosts(Session& session, const FleetOptions& options
   if (absl::Status status = CheckHostsAreOf(*at, *reply); !status.ok()) return status;
   session.Show(*reply, [&] {
     if (reply->hosts().empty()) {
-      std::cout << "no host has ever told this service anything; see [fleet] in cwagentd.toml(5)\n";
+      std::cout << "no host has ever reported to this service; see [fleet] in cwagentd.toml(5)\n";
       return;
     }
-    Table table({"HOST", "STATE", "VERSION", ">SEEN", ">UP", ">SUSPECT", ">DEAD", ">PAUSED", ">REFUSED", ">DROPPED"});
+    Table table({"HOST", "STATE", "VERSION", ">SEEN", ">UP", ">SUSPECT", ">DEAD", ">SILENT", ">PAUSED", ">REFUSED",
+                 ">DROPPED"});
     for (const v1::FleetHost& host : reply->hosts()) {
       table.Add({host.host(), host.connected() ? Cell("connected", Tone::kGood) : Cell("missing", Tone::kBad),
                  host.version().empty() ? kNoValue : host.version(), AgoOf(host.last_seen_ns()), CountText(host.up()),
-                 CountText(host.suspect()), BadCount(host.dead()), CountText(host.paused()), BadCount(host.refused()),
-                 BadCount(host.dropped_detail() + host.dropped_events())});
+                 CountText(host.suspect()), BadCount(host.dead()), BadCount(host.silent()), CountText(host.paused()),
+                 BadCount(host.refused()), BadCount(host.dropped_detail() + host.dropped_events())});
     }
     table.Print(std::cout, session.Colour());
     ShowCoverage(reply->coverage(), session.Colour());
