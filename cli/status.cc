@@ -166,6 +166,7 @@ void ShowHead(const v1::StatusReply& reply, const Page& page) {
 
 std::string NicNote(const v1::NicStatus& nic) {
   std::vector<std::string> notes;
+  if (!nic.trouble().empty()) notes.push_back(nic.trouble());
   if (!nic.note().empty()) notes.push_back(nic.note());
   if (nic.link_down()) notes.push_back("link down");
   if (!nic.transport_note().empty()) notes.push_back(nic.transport_note());

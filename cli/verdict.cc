@@ -18,6 +18,9 @@ constexpr double kOldDataS = 5;  // an idle pair is probed more often than this
 Verdict VerdictOf(const cwfabric::v1::StatusReply& status) {
   std::vector<std::string> bad, warn;
   std::vector<std::string> cut_off, waited_for;
+  for (const auto& nic : status.nics()) {
+    if (!nic.trouble().empty()) bad.push_back(nic.trouble());
+  }
   for (const auto& peer : status.peers()) {
     // Paths that all fall silent together are called dead by nobody: it may be the peer.
     if (peer.last_reply_ago_s() > kOldDataS)

@@ -37,6 +37,9 @@
 #define CW_PROG_TC_IN "cw_tc_ingress" /* attached where NIC failover is on */
 /* Pinned per interface: xdp_IFINDEX (bpf_link). The tc program is attached with the handle and priority below. */
 #define CW_PIN_XDP_LINK_FMT "xdp_%u"
+/* tcx, from Linux 6.6; before it there is no link but a filter of clsact, with the handle and priority below. */
+#define CW_PIN_TCX_EGRESS_FMT "tcx_egress_%u"
+#define CW_PIN_TCX_INGRESS_FMT "tcx_ingress_%u"
 #define CW_TC_HANDLE 0x6377 /* "cw" */
 #define CW_TC_PRIORITY 49152
 

@@ -161,7 +161,7 @@ absl::Status FloodRig::PutGate() {
   drop_ = flood_drop__open_and_load();
   if (drop_ == nullptr) return absl::ErrnoToStatus(errno, "load the program that only drops");
   const dataplane::PinFolder pins(CW_PIN_ROOT, lab::DescribeAgentHost(testbed_->fabric(), kDrop).instance);
-  const std::vector<uint32_t> nics = pins.XdpLinkIfindexes();
+  const std::vector<uint32_t> nics = pins.LinkIfindexes();
   if (nics.size() != 1) return absl::InternalError(absl::StrCat(nics.size(), " XDP links in ", pins.path(), ", not 1"));
   const maps::UniqueFd link(bpf_obj_get(pins.XdpLink(nics[0]).c_str()));
   bpf_link_info info = {};

@@ -16,6 +16,7 @@
 #include "earlier_release.skel.h"
 #include "tests/bpf/veth_rig.h"
 #include "userspace/dataplane/dataplane.h"
+#include "userspace/host/live.h"
 
 namespace cw::test {
 
@@ -87,6 +88,16 @@ class DataplaneTest : public ::testing::Test {
     uint32_t index = 0;
     rig_.InNear([&] { index = if_nametoindex(VethRig::kDevice); });
     return index;
+  }
+  // "xdp native cw_xdp_ingress; tcx egress cw_tc_egress; ", whoever attached them.
+  std::string Programs(const std::string& nic = VethRig::kDevice) {
+    std::string out;
+    rig_.InNear([&] {
+      host::KernelProbe kernel(options_.pin_root);
+      for (const auto& p : kernel.Programs(nic).value_or(std::vector<host::AttachedProgram>()))
+        out += p.hook + " " + p.name + "; ";
+    });
+    return out;
   }
   std::string PinFolder() const { return options_.pin_root + "/" + options_.instance; }
 

@@ -47,8 +47,7 @@ class MigrationTest : public DataplaneTest {
       EXPECT_TRUE(set->migrated());
       if (attach) {
         ASSERT_TRUE(dataplane::AttachXdp(*set, pins_, NearIfindex(), false).ok());
-        const std::string marker = options_.run_root + "/marker";
-        ASSERT_TRUE(dataplane::AttachTc(*set, dataplane::TcSide::kEgress, NearIfindex(), marker).ok());
+        ASSERT_TRUE(dataplane::AttachTc(*set, pins_, dataplane::TcSide::kEgress, NearIfindex()).ok());
         const absl::Status ended = set->EndExchange(true);
         EXPECT_TRUE(ended.ok()) << ended.message();
       }

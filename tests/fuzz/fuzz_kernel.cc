@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "userspace/dataplane/qdiscs.h"
-#include "userspace/host/tc_dump.h"
+#include "userspace/dataplane/tc_dump.h"
 #include "userspace/probe/icmp.h"
 #include "userspace/probe/packet.h"
 #include "userspace/probe_verbs/packing.h"
@@ -50,7 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   std::copy(data + 1, data + size, exact.get());
   const absl::Span<const uint8_t> bytes(exact.get(), length);
   std::vector<cw::dataplane::Qdisc> qdiscs;
-  std::vector<cw::host::TcProgram> programs;
+  std::vector<cw::dataplane::TcProgram> programs;
   switch (data[0] % 6) {
     case 0:
       Message(bytes);
@@ -68,7 +68,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       UdSend(bytes);
       break;
     default:
-      (void)cw::host::ParseTcDump(bytes.data(), length, programs);
+      (void)cw::dataplane::ParseTcDump(bytes.data(), length, programs);
   }
   return 0;
 }

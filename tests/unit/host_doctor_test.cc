@@ -14,9 +14,9 @@
 #include <fstream>
 #include <map>
 
+#include "userspace/dataplane/tc_dump.h"
 #include "userspace/host/kernel_checks.h"
 #include "userspace/host/nic_checks.h"
-#include "userspace/host/tc_dump.h"
 
 namespace cw::host {
 namespace {
@@ -427,14 +427,14 @@ std::string Dump() {
   return {buffer, NLMSG_ALIGN(length) + NLMSG_LENGTH(4)};
 }
 
-absl::StatusOr<bool> Parse(const std::string& text, std::vector<TcProgram>& programs) {
+absl::StatusOr<bool> Parse(const std::string& text, std::vector<dataplane::TcProgram>& programs) {
   // On the heap at its exact size, so that a read behind the end is seen by the sanitizer.
   std::vector<char> bytes(text.begin(), text.end());
-  return ParseTcDump(bytes.data(), bytes.size(), programs);
+  return dataplane::ParseTcDump(bytes.data(), bytes.size(), programs);
 }
 
 TEST(TcDump, FindsBpfFilters) {
-  std::vector<TcProgram> programs;
+  std::vector<dataplane::TcProgram> programs;
   absl::StatusOr<bool> more = Parse(Dump(), programs);
   ASSERT_TRUE(more.ok());
   EXPECT_FALSE(*more);
@@ -446,7 +446,7 @@ TEST(TcDump, FindsBpfFilters) {
 TEST(TcDump, SurvivesEveryTruncationAndEveryFlippedByte) {
   const std::string dump = Dump();
   for (size_t length = 0; length < dump.size(); ++length) {
-    std::vector<TcProgram> programs;
+    std::vector<dataplane::TcProgram> programs;
     (void)Parse(dump.substr(0, length), programs);
     EXPECT_LE(programs.size(), 1u);
   }
@@ -454,7 +454,7 @@ TEST(TcDump, SurvivesEveryTruncationAndEveryFlippedByte) {
     for (const char value : {'\0', '\1', '\x7f', '\xff'}) {
       std::string changed = dump;
       changed[at] = value;
-      std::vector<TcProgram> programs;
+      std::vector<dataplane::TcProgram> programs;
       (void)Parse(changed, programs);
       EXPECT_LE(programs.size(), 2u);
     }

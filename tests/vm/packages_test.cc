@@ -90,7 +90,7 @@ class PackagesTest : public testing::Test {
     ASSERT_TRUE(Eventually([&] { return Active() == "active"; })) << Active() << Journal();
   }
   std::string MainPid() { return Run("systemctl show -P MainPID cwfabric-agent"); }
-  std::string Attached() { return Run("ip -d link show roce0; tc filter show dev roce0 egress"); }
+  std::string Attached() { return Run("ip -d link show roce0; tc filter show dev roce0 egress; bpftool link show"); }
 
   std::string Events(const std::string& type) {
     return Run("journalctl --no-pager -u cwfabric-agent CW_EVENT=" + type);
@@ -186,7 +186,7 @@ class PackagesTest : public testing::Test {
   void LeavesNothing() {
     Run("DEBIAN_FRONTEND=noninteractive dpkg -r cwfabric-agent 2>&1");
     EXPECT_THAT(Attached(), Not(HasSubstr("xdp")));
-    EXPECT_EQ(Run("tc qdisc show dev roce0 | grep -c clsact || true"), "0");
+    EXPECT_THAT(Run("tc filter show dev roce0 egress"), Not(HasSubstr("cw_")));
     EXPECT_EQ(Run("find /sys/fs/bpf -type f | wc -l"), "0");
     Run("DEBIAN_FRONTEND=noninteractive dpkg -P $(for p in /packages/*.deb; do dpkg-deb -f $p Package; done) 2>&1");
     EXPECT_EQ(

@@ -143,6 +143,7 @@ class Agent final : public api::AgentView {
   void OpenViews();
   absl::Status OpenNicFailover();
   absl::Status OpenCarriers();
+  absl::Status OpenHooks();
   absl::Status OpenSources();
   absl::Status OpenRdmaWatch();
   absl::Status OpenIntake();
@@ -234,6 +235,7 @@ class Agent final : public api::AgentView {
   std::unique_ptr<Tails> tails_;
   std::unique_ptr<Rerolls> rerolls_;
   std::unique_ptr<Carriers> carriers_;
+  std::unique_ptr<Hooks> hooks_;
   std::unique_ptr<dataplane::LinkNews> link_news_;
   std::unique_ptr<Modes> modes_;
   std::unique_ptr<Scopes> scopes_;

@@ -31,6 +31,7 @@ struct NicState {
   dataplane::AttachInfo attach;
   std::string note;  // why nothing is attached
   bool attached = false;
+  std::string hooks_trouble;  // why our programs do not see its packets now; "": they do, or are not wanted
   bool offloads_roce = false;
   double rate_bps = 0;                    // of its link, 0 = not known
   std::vector<std::string> rdma_devices;  // as RDMA netlink told last
@@ -42,6 +43,11 @@ struct NicState {
   bool hears_verbs = false;               // the kernel serves it, and peers may have probes by verbs
   std::string no_probes;                  // why it has none, though it is to have them by verbs
   bool keeps_departures = false;          // its queues hold packets until they are to depart
+
+  // Do our programs see its packets now?
+  bool has_programs() const { return attached && hooks_trouble.empty(); }
+  // What is wrong with it now, for people; "": nothing.
+  std::string Trouble() const { return hooks_trouble; }
 };
 
 using NicTable = std::vector<NicState>;  // in the order of the configuration

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/str_format.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/balance/dry_run.h"
@@ -13,6 +14,7 @@
 #include "userspace/agent/nic_address.h"
 #include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/nics/carry_kernel.h"
+#include "userspace/agent/nics/hooks.h"
 #include "userspace/agent/nics/nic_clocks.h"
 #include "userspace/agent/nics/nic_failover.h"
 #include "userspace/agent/nics/verbs_probes.h"
@@ -22,6 +24,7 @@
 #include "userspace/dataplane/link_news.h"
 #include "userspace/dataplane/netdev.h"
 #include "userspace/dataplane/offload.h"
+#include "userspace/host/live.h"
 
 namespace cw::agent {
 namespace {
@@ -42,6 +45,31 @@ bool NicIsThere(const config::NicConfig& nic) {
   if (nic.address == "auto") return FirstAddress(nic.name).ok();
   const absl::StatusOr<Addr> wanted = Addr::Parse(nic.address);
   return wanted.ok() && HasAddress(nic.name, *wanted);
+}
+
+// Those that are not ours, by hook and name; none where they may not be listed.
+std::vector<std::string> OtherPrograms(const std::string& nic) {
+  host::KernelProbe live;
+  std::vector<std::string> names;
+  for (const host::AttachedProgram& program : live.Programs(nic).value_or(std::vector<host::AttachedProgram>())) {
+    if (!program.ours) names.push_back(absl::StrFormat("%s %s (id %d)", program.hook, program.name, program.id));
+  }
+  return names;
+}
+
+std::vector<Hooks::Rounds> RoundsOf(const NicState& nic, const PairTable& pairs, uint32_t session,
+                                    probe::Engine& engine) {
+  std::vector<Hooks::Rounds> out;
+  for (const auto& [index, pair] : pairs) {
+    const uint32_t sent = pair->ifindex == nic.ifindex ? engine.RoundOf(index) : 0;
+    if (sent == 0) continue;
+    const cw_pair& shared = *engine.mesh().shared(index);
+    // Rounds of another session, as after a restart of the agent: none of this one was seen.
+    const bool same = probe::Load(shared.tx_session) == session;
+    out.push_back({.sent = sent, .seen = same ? probe::Load(shared.cur_round) : 0});
+    if (sent - out.back().seen < Hooks::kUnseenRounds) break;  // one that is seen is enough
+  }
+  return out;
 }
 
 }  // namespace
@@ -144,6 +172,21 @@ absl::Status Agent::OpenCarriers() {
   }
   link_news_ = *std::move(news);
   return loop_->AddFd(link_news_->fd(), [this] { carriers_->OnNews(link_news_->Take()); });
+}
+
+absl::Status Agent::OpenHooks() {
+  hooks_ = std::make_unique<Hooks>(
+      nics_, monotonic_, journal_,
+      Hooks::Dependencies{
+          .look = [this](const NicState& nic) { return dataplane_->Look(nic.ifindex); },
+          .attach =
+              [this](const NicState& nic) {
+                return dataplane_->Attach(nic.ifindex, nic.config.rx_stamps == config::RxStamps::kHardware);
+              },
+          .others = [](const NicState& nic) { return OtherPrograms(nic.config.name); },
+          .rounds = [this](const NicState& nic) { return RoundsOf(nic, pairs_, control_->session(), *engine_); },
+          .restore_pins = [this] { return dataplane_->RestorePins(); }});
+  return absl::OkStatus();
 }
 
 absl::Status Agent::OpenVerbs() {

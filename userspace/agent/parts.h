@@ -27,6 +27,7 @@ class FlowSamples;
 class FlowsView;
 class Gaps;
 class Greeting;
+class Hooks;
 class Intake;
 class Jobs;
 class KernelMover;

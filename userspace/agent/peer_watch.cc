@@ -49,7 +49,12 @@ void PeerWatch::Look(int64_t now_ns) {
   if (now_ns - looked_ns_ < kLookNs) return;
   looked_ns_ = now_ns;
   std::vector<SilentPeers::Seen> seen;
-  for (const auto& [index, pair] : pairs_) seen.push_back(SeenOf(*pair));
+  for (const auto& [index, pair] : pairs_) {
+    // What our own programs do not see is no peer's silence.
+    const auto nic =
+        std::find_if(nics_.begin(), nics_.end(), [&](const auto& n) { return n.ifindex == pair->ifindex; });
+    if (nic == nics_.end() || !nic->attached || nic->has_programs()) seen.push_back(SeenOf(*pair));
+  }
   std::vector<std::string> begun;
   std::set<std::string> peers;
   int64_t longest_ns = 0;

@@ -46,6 +46,7 @@
 #include "userspace/agent/nic_address.h"
 #include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/nics/carry_kernel.h"
+#include "userspace/agent/nics/hooks.h"
 #include "userspace/agent/nics/nic_clocks.h"
 #include "userspace/agent/nics/nic_failover.h"
 #include "userspace/agent/nics/queues.h"
@@ -158,8 +159,8 @@ absl::Status Agent::Open() {
   events_file_ = std::make_unique<EventsFile>(options_.config.log.events_file, journal_);
   if (absl::Status status = events_file_->Open(); !status.ok()) return status;
   for (auto step : {&Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenVerbs, &Agent::OpenProbes,
-                    &Agent::OpenNicFailover, &Agent::OpenCarriers, &Agent::OpenSources, &Agent::OpenRdmaWatch,
-                    &Agent::OpenIntake, &Agent::AdoptWishes, &Agent::StartTimers}) {
+                    &Agent::OpenNicFailover, &Agent::OpenCarriers, &Agent::OpenHooks, &Agent::OpenSources,
+                    &Agent::OpenRdmaWatch, &Agent::OpenIntake, &Agent::AdoptWishes, &Agent::StartTimers}) {
     if (absl::Status status = (this->*step)(); !status.ok()) return status;
   }
   OpenReloader();

@@ -2,6 +2,7 @@
 #include "userspace/dataplane/dataplane.h"
 
 #include <bpf/bpf.h>
+#include <net/if.h>
 #include <spdlog/spdlog.h>
 #include <unistd.h>
 
@@ -12,6 +13,8 @@
 #include "cwfabric_nic.skel.h"
 #include "userspace/dataplane/netdev.h"
 #include "userspace/dataplane/offload.h"
+#include "userspace/dataplane/pinned_link.h"
+#include "userspace/dataplane/tc_filters.h"
 #include "userspace/dataplane/tc_hook.h"
 
 namespace cw::dataplane {
@@ -42,10 +45,6 @@ absl::StatusOr<FileLock> LockNic(const Options& options, uint32_t ifindex) {
   if (!netns.ok()) return netns.status();
   return FileLock::Acquire(absl::StrFormat("%s/nic-%d-%u.lock", options.run_root, *netns, ifindex),
                            Holder(options.instance));
-}
-
-std::string MarkerPath(const Options& options, uint32_t ifindex) {
-  return absl::StrFormat("%s/%s/clsact-%u", options.run_root, options.instance, ifindex);
 }
 
 LoadSpec SpecOf(const Options& options) {
@@ -92,14 +91,25 @@ bool IsPinnedProgram(uint32_t id, const PinFolder& pins) {
   return false;
 }
 
-absl::Status DetachInterface(const Options& options, const PinFolder& pins, uint32_t ifindex) {
-  const auto ours = [&](uint32_t id, const ProgramInfo* info) {
-    return IsPinnedProgram(id, pins) || (info != nullptr && UsesPinnedMaps(*info, pins));
-  };
-  absl::Status tc = DetachTc(TcSide::kIngress, ifindex, ours, MarkerPath(options, ifindex));
-  tc.Update(DetachTc(TcSide::kEgress, ifindex, ours, MarkerPath(options, ifindex)));
+absl::Status DetachInterface(const PinFolder& pins, uint32_t ifindex) {
+  const auto ours = [&](const ProgramInfo& p) { return IsPinnedProgram(p.id, pins) || UsesPinnedMaps(p, pins); };
+  absl::Status tc = DetachTc(pins, TcSide::kIngress, ifindex, ours);
+  tc.Update(DetachTc(pins, TcSide::kEgress, ifindex, ours));
   const auto xdp = DetachXdp(pins, ifindex);
   return tc.ok() ? xdp : tc;
+}
+
+// Filters whose pins somebody removed: links went with them.
+absl::Status DetachOrphans(const PinFolder& pins) {
+  const auto orphan = [&](const ProgramInfo& program) { return pins.IsOrphan(program); };
+  absl::Status first;
+  struct if_nameindex* const all = if_nameindex();
+  for (const struct if_nameindex* i = all; i != nullptr && i->if_index != 0; ++i) {
+    for (const TcSide side : {TcSide::kIngress, TcSide::kEgress})
+      first.Update(DetachFilter(side, i->if_index, orphan).status());
+  }
+  if (all != nullptr) if_freenameindex(all);
+  return first;
 }
 
 absl::Status CheckSizes(const Options& options) {
@@ -169,9 +179,9 @@ absl::Status Dataplane::OpenViews() {
 // is worth more than refusing to start.
 bool Dataplane::AdoptInterfaces() {
   bool all = true;
-  for (uint32_t ifindex : pins_.XdpLinkIfindexes()) {
+  for (uint32_t ifindex : pins_.LinkIfindexes()) {
     if (absl::IsNotFound(IfnameOf(ifindex).status())) {
-      DetachXdp(pins_, ifindex).IgnoreError();  // the interface is gone, and with it the attachment
+      DetachInterface(pins_, ifindex).IgnoreError();  // the interface is gone, and with it the attachment
       continue;
     }
     if (const auto info = Attach(ifindex); !info.ok()) {
@@ -189,8 +199,6 @@ void Dataplane::ExchangeAttached() {
   status.Update(programs_.EndExchange(all));
   if (!status.ok()) spdlog::warn("what was pinned before is not let go of in full: {}", std::string(status.message()));
 }
-
-std::string Dataplane::ClsactMarker(uint32_t ifindex) const { return MarkerPath(options_, ifindex); }
 
 absl::StatusOr<AttachInfo> Dataplane::Attach(const std::string& ifname) {
   const auto ifindex = IfindexOf(ifname);
@@ -228,7 +236,7 @@ absl::StatusOr<Dataplane::Nic> Dataplane::AttachNic(uint32_t ifindex, bool nic_s
   const bool simulated = !options_.lab_nic.empty();  // then the usual program has stamps
   auto xdp = AttachXdp(programs_, pins_, ifindex, nic_stamps && !simulated);
   if (!xdp.ok()) return absl::Status(xdp.status().code(), absl::StrFormat("%s: %s", *ifname, xdp.status().message()));
-  if (auto s = AttachBothTc(ifindex); !s.ok()) {
+  if (auto s = AttachBothTc(ifindex, nic); !s.ok()) {
     xdp->link.reset();
     DetachXdp(pins_, ifindex).IgnoreError();
     return absl::Status(s.code(), absl::StrFormat("%s: %s", *ifname, s.message()));
@@ -245,20 +253,61 @@ absl::StatusOr<Dataplane::Nic> Dataplane::AttachNic(uint32_t ifindex, bool nic_s
   return nic;
 }
 
-absl::Status Dataplane::AttachBothTc(uint32_t ifindex) {
-  const std::string marker = ClsactMarker(ifindex);
-  if (auto s = AttachTc(programs_, TcSide::kEgress, ifindex, marker); !s.ok()) return s;
-  const auto ours = [&](uint32_t id, const ProgramInfo* info) {
-    return programs_.Knows(id) || (info != nullptr && programs_.UsesOurMaps(*info));
-  };
-  if (!options_.nic_failover) return DetachTc(TcSide::kIngress, ifindex, ours, marker);  // an earlier agent's
-  auto s = AttachTc(programs_, TcSide::kIngress, ifindex, marker);
-  if (!s.ok()) DetachTc(TcSide::kEgress, ifindex, ours, marker).IgnoreError();
-  return s;
+absl::Status Dataplane::AttachBothTc(uint32_t ifindex, Nic& nic) {
+  auto egress = AttachTc(programs_, pins_, TcSide::kEgress, ifindex);
+  if (!egress.ok()) return egress.status();
+  nic.tc_egress = *std::move(egress);
+  const auto ours = [&](const ProgramInfo& p) { return programs_.Knows(p.id) || programs_.UsesOurMaps(p); };
+  if (!options_.nic_failover) return DetachTc(pins_, TcSide::kIngress, ifindex, ours);  // an earlier agent's
+  auto ingress = AttachTc(programs_, pins_, TcSide::kIngress, ifindex);
+  if (!ingress.ok()) {
+    DetachTc(pins_, TcSide::kEgress, ifindex, ours).IgnoreError();
+    return ingress.status();
+  }
+  nic.tc_ingress = *std::move(ingress);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<HookLook> Dataplane::Look(uint32_t ifindex) const {
+  const auto nic = nics_.find(ifindex);
+  if (nic == nics_.end())
+    return absl::FailedPreconditionError(absl::StrFormat("interface %u is not attached", ifindex));
+  const auto link = ReadLink(nic->second.xdp_link.get());
+  if (!link.ok()) return link.status();
+  const auto xdp = XdpOf(ifindex);
+  if (!xdp.ok()) return xdp.status();
+  const auto egress = IsTcAttached(programs_, TcSide::kEgress, ifindex);
+  if (!egress.ok()) return egress.status();
+  const auto ingress = options_.nic_failover ? IsTcAttached(programs_, TcSide::kIngress, ifindex) : true;
+  if (!ingress.ok()) return ingress.status();
+  HookLook look{.xdp = link->ifindex == ifindex && *xdp == link->program, .tc_egress = *egress, .tc_ingress = *ingress};
+  if (!look.xdp) look.other_xdp = *xdp;
+  return look;
+}
+
+// Links first: their pins are what keeps programs attached when we end.
+absl::StatusOr<std::vector<std::string>> Dataplane::RestorePins() {
+  std::vector<std::string> restored;
+  for (const auto& [ifindex, nic] : nics_) {
+    const std::pair<std::string, int> links[] = {
+        {absl::StrFormat(CW_PIN_XDP_LINK_FMT, ifindex), nic.xdp_link.get()},
+        {PinFolder::TcxLinkName(TcSide::kEgress, ifindex), nic.tc_egress.get()},
+        {PinFolder::TcxLinkName(TcSide::kIngress, ifindex), nic.tc_ingress.get()}};
+    for (const auto& [name, fd] : links) {
+      if (fd < 0 || pins_.Has(name)) continue;
+      if (auto s = pins_.Create(); !s.ok()) return s;
+      if (auto s = pins_.Pin(fd, name); !s.ok()) return s;
+      restored.push_back(name);
+    }
+  }
+  const auto others = programs_.RestorePins();
+  if (!others.ok()) return others.status();
+  restored.insert(restored.end(), others->begin(), others->end());
+  return restored;
 }
 
 absl::Status Dataplane::Detach(uint32_t ifindex) {
-  if (auto s = DetachInterface(options_, pins_, ifindex); !s.ok()) return s;
+  if (auto s = DetachInterface(pins_, ifindex); !s.ok()) return s;
   nics_.erase(ifindex);
   return absl::OkStatus();
 }
@@ -271,7 +320,7 @@ std::vector<AttachInfo> Dataplane::Attached() const {
 
 absl::Status Dataplane::DetachAllAndUnpin() {
   absl::Status first;
-  for (uint32_t ifindex : pins_.XdpLinkIfindexes()) first.Update(DetachInterface(options_, pins_, ifindex));
+  for (uint32_t ifindex : pins_.LinkIfindexes()) first.Update(DetachInterface(pins_, ifindex));
   nics_.clear();
   first.Update(pins_.RemoveAll());
   return first;
@@ -284,8 +333,9 @@ absl::Status Dataplane::Remove(const Options& options) {
   PinFolder pins(options.pin_root, options.instance);
   absl::Status first = pins.CheckOwn();
   if (!first.ok()) return first;
-  for (uint32_t ifindex : pins.XdpLinkIfindexes()) first.Update(DetachInterface(options, pins, ifindex));
+  for (uint32_t ifindex : pins.LinkIfindexes()) first.Update(DetachInterface(pins, ifindex));
   first.Update(pins.RemoveAll());
+  first.Update(DetachOrphans(pins));
   return first;
 }
 

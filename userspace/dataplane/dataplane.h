@@ -25,6 +25,7 @@
 #include "maps/views.h"
 #include "userspace/dataplane/file_lock.h"
 #include "userspace/dataplane/flow_editor.h"
+#include "userspace/dataplane/hook_look.h"
 #include "userspace/dataplane/program_set.h"
 #include "userspace/dataplane/xdp_hook.h"
 
@@ -64,7 +65,7 @@ class Dataplane {
 
   // Detaches and removes what an instance has pinned, without loading anything: for an instance whose agent is gone, of
   // whatever layout. AlreadyExists while an agent serves it. Ok when there is nothing. tc filters of other network
-  // namespaces than the calling thread's are not found.
+  // namespaces than the calling thread's are not found. Filters of ours whose pins somebody removed go, too.
   static absl::Status Remove(const Options& options);
 
   Dataplane(const Dataplane&) = delete;
@@ -78,6 +79,10 @@ class Dataplane {
   absl::StatusOr<AttachInfo> Attach(uint32_t ifindex, bool nic_stamps = false);
   absl::StatusOr<AttachInfo> Attach(const std::string& ifname);
   absl::Status Detach(uint32_t ifindex);  // Ok when nothing was attached
+  // Asks the kernel; FailedPrecondition: the interface was not attached.
+  absl::StatusOr<HookLook> Look(uint32_t ifindex) const;
+  // Pins again what somebody unpinned under us, so that the next agent finds it. The names that were gone.
+  absl::StatusOr<std::vector<std::string>> RestorePins();
   // The end of an instance: after it the object is of no use.
   absl::Status DetachAllAndUnpin();
 
@@ -132,7 +137,7 @@ class Dataplane {
   };
   struct Nic {
     AttachInfo info;
-    maps::UniqueFd xdp_link;
+    maps::UniqueFd xdp_link, tc_egress, tc_ingress;  // of tc: not open where it is a filter, or not wanted
     FileLock lock;
   };
 
@@ -141,8 +146,7 @@ class Dataplane {
   bool AdoptInterfaces();  // all of them
   void ExchangeAttached();
   absl::StatusOr<Nic> AttachNic(uint32_t ifindex, bool nic_stamps);
-  absl::Status AttachBothTc(uint32_t ifindex);
-  std::string ClsactMarker(uint32_t ifindex) const;
+  absl::Status AttachBothTc(uint32_t ifindex, Nic& nic);
 
   Options options_;
   FileLock lock_;

@@ -11,19 +11,49 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "maps/bpf_map.h"
 #include "maps/folder.h"
 #include "maps/names.h"
 
 namespace cw::dataplane {
 namespace {
 
-constexpr char kXdpPrefix[] = "xdp_";
+// The interface of a link's pin; 0: it is another pin.
+uint32_t LinkIfindex(const std::string& name) {
+  for (const char* format : {CW_PIN_XDP_LINK_FMT "%n", CW_PIN_TCX_EGRESS_FMT "%n", CW_PIN_TCX_INGRESS_FMT "%n"}) {
+    uint32_t ifindex = 0;
+    int end = 0;
+    const bool fits = sscanf(name.c_str(), format, &ifindex, &end) == 1 && static_cast<size_t>(end) == name.size();
+    if (fits) return ifindex;
+  }
+  return 0;
+}
+
+bool IsPinned(uint32_t program, const std::string& pin) {
+  if (!absl::EndsWith(pin, CW_PROG_TC) && !absl::EndsWith(pin, CW_PROG_TC_IN)) return false;  // maps have ids, too
+  const maps::UniqueFd fd(bpf_obj_get(pin.c_str()));
+  const auto info = fd.ok() ? GetProgramInfo(fd.get()) : absl::NotFoundError("");
+  return info.ok() && info->id == program;
+}
+
+// Is it, or a map of its, pinned in this folder? What may not be opened counts as one.
+bool MayHave(const std::filesystem::path& folder, const ProgramInfo& program) {
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const auto map = maps::BpfMap::OpenPinned(entry.path());
+    if (absl::IsPermissionDenied(map.status())) return true;
+    if (!map.ok() && IsPinned(program.id, entry.path())) return true;
+    if (map.ok() && std::binary_search(program.map_ids.begin(), program.map_ids.end(), map->id())) return true;
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -106,15 +136,27 @@ std::vector<std::string> PinFolder::Former(const std::string& name) const {
   return out;
 }
 
-std::vector<uint32_t> PinFolder::XdpLinkIfindexes() const {
-  std::vector<uint32_t> out;
-  for (const std::string& name : Names()) {
-    uint32_t ifindex;
-    if (absl::StartsWith(name, kXdpPrefix) && absl::SimpleAtoi(name.substr(sizeof(kXdpPrefix) - 1), &ifindex)) {
-      out.push_back(ifindex);
-    }
+std::string PinFolder::TcxLinkName(TcSide side, uint32_t ifindex) {
+  return side == TcSide::kEgress ? absl::StrFormat(CW_PIN_TCX_EGRESS_FMT, ifindex)
+                                 : absl::StrFormat(CW_PIN_TCX_INGRESS_FMT, ifindex);
+}
+
+std::vector<uint32_t> PinFolder::LinkIfindexes() const {
+  std::set<uint32_t> out;
+  for (const std::string& name : Names()) out.insert(LinkIfindex(name));
+  out.erase(0);
+  return {out.begin(), out.end()};
+}
+
+bool PinFolder::Has(const std::string& name) const { return access(File(name).c_str(), F_OK) == 0; }
+
+bool PinFolder::IsOrphan(const ProgramInfo& program) const {
+  if (program.name != CW_PROG_TC && program.name != CW_PROG_TC_IN) return false;
+  std::error_code error;
+  for (const auto& instance : std::filesystem::directory_iterator(root_, error)) {
+    if (MayHave(instance.path(), program)) return false;
   }
-  return out;
+  return !error || error == std::errc::no_such_file_or_directory;
 }
 
 absl::Status PinFolder::CheckOwn() const {

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "userspace/dataplane/program_info.h"
+#include "userspace/dataplane/tc_side.h"
 
 namespace cw::dataplane {
 
@@ -24,6 +26,8 @@ class PinFolder {
   const std::string& path() const { return path_; }
   std::string File(const std::string& name) const { return path_ + "/" + name; }
   std::string XdpLink(uint32_t ifindex) const;
+  std::string TcxLink(TcSide side, uint32_t ifindex) const { return File(TcxLinkName(side, ifindex)); }
+  static std::string TcxLinkName(TcSide side, uint32_t ifindex);
 
   absl::Status Create() const;
   // Pins `fd`; an older pin of that name is replaced without a moment in which there is none.
@@ -34,7 +38,11 @@ class PinFolder {
   // Names under which what was replaced of this name is pinned, whatever its id.
   std::vector<std::string> Former(const std::string& name) const;
   static std::string FormerName(const std::string& name, uint32_t id);
-  std::vector<uint32_t> XdpLinkIfindexes() const;  // of the pins xdp_N
+  std::vector<uint32_t> LinkIfindexes() const;  // of the links that are pinned; sorted, each once
+  bool Has(const std::string& name) const;
+  // A tc program of ours by its name that no instance of this root has pinned, nor a map of it: somebody removed the
+  // pins.
+  bool IsOrphan(const ProgramInfo& program) const;
   // An error where another user's symlink would lead elsewhere: root removes what is the service's.
   absl::Status CheckOwn() const;
   // Removes every pin and the folder; the folders above it too when they are empty then.

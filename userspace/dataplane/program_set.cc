@@ -427,6 +427,32 @@ absl::Status ProgramSet::PinEverything() {
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::vector<std::string>> ProgramSet::RestorePins() {
+  std::vector<std::pair<std::string, int>> all;
+  for (const auto& [name, id] : record_.ids) all.emplace_back(name, maps_.at(name).fd());
+  for (const auto& [name, fd] :
+       {std::pair{CW_PROG_XDP, xdp_.get()}, std::pair{CW_PROG_TC, tc_.get()}, std::pair{CW_PROG_TC_IN, tc_in_.get()}})
+    all.emplace_back(name, fd);
+  for (const maps::BpfMap& map : constants_) {  // those of the programs above, which may be an earlier load's
+    if (std::binary_search(xdp_info_.map_ids.begin(), xdp_info_.map_ids.end(), map.id()))
+      all.emplace_back(CW_MAP_RODATA, map.fd());
+  }
+  std::vector<std::string> restored;
+  const auto is_gone = [&](const auto& pin) { return !pins_.Has(pin.first); };
+  const bool recorded = pins_.Has(CW_MAP_RECORD);
+  if (recorded && std::none_of(all.begin(), all.end(), is_gone)) return restored;
+  if (auto s = pins_.Create(); !s.ok()) return s;
+  for (const auto& [name, fd] : all) {
+    if (pins_.Has(name)) continue;
+    if (auto s = pins_.Pin(fd, name); !s.ok()) return s;
+    restored.push_back(name);
+  }
+  if (recorded) return restored;
+  if (auto s = PinMapRecord(record_, pins_); !s.ok()) return s;
+  restored.emplace_back(CW_MAP_RECORD);
+  return restored;
+}
+
 absl::StatusOr<maps::BpfMap> ProgramSet::Map(const std::string& name) const {
   const auto found = maps_.find(name);
   if (found == maps_.end()) return absl::NotFoundError(absl::StrFormat("the BPF object has no map %s", name));

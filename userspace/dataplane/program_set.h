@@ -72,6 +72,9 @@ class ProgramSet {
   // … and just before.
   absl::Status CatchUp() { return FillFromFormer(Fill::kNews); }
 
+  // Pins again what somebody unpinned of maps and programs. The names that were gone.
+  absl::StatusOr<std::vector<std::string>> RestorePins();
+
   // The XDP program without the multi-buffer flag, for drivers that refuse it; loaded at the first call.
   absl::StatusOr<int> PlainXdpFd();
 

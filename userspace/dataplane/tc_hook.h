@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// tc egress and ingress (clsact) on one interface of the calling thread's network namespace, with CW_TC_HANDLE and
-// CW_TC_PRIORITY.
+// tc egress and ingress on one interface of the calling thread's network namespace: by a tcx link where the kernel has
+// them (Linux 6.6), by a filter of clsact otherwise. A filter that an earlier release attached stays one as long as it
+// is there, so that no packet passes two programs.
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "maps/unique_fd.h"
+#include "userspace/dataplane/pins.h"
 #include "userspace/dataplane/program_set.h"
+#include "userspace/dataplane/tc_side.h"
 
 namespace cw::dataplane {
 
-enum class TcSide { kEgress, kIngress };
+// Attaches, or exchanges our own program atomically. The link, which is pinned; not open where it is a filter.
+// AlreadyExists, naming it, when another filter has our handle and priority.
+absl::StatusOr<maps::UniqueFd> AttachTc(const ProgramSet& programs, const PinFolder& pins, TcSide side,
+                                        uint32_t ifindex);
 
-// Attaches, or exchanges our own program atomically. AlreadyExists, naming it, when another filter has our handle and
-// priority. `clsact_marker`: a file made when the clsact qdisc is ours, so that a later agent knows what to remove.
-absl::Status AttachTc(const ProgramSet& programs, TcSide side, uint32_t ifindex, const std::string& clsact_marker);
+// Removes link and filter of this instance: owned_by says which filters are. Ok when there is nothing of ours.
+absl::Status DetachTc(const PinFolder& pins, TcSide side, uint32_t ifindex, OwnedBy owned_by);
 
-// Is the filter in our place one of this instance? owned_by(program) decides; info: null where it may not be read.
-// Removes it, and after egress, which goes last, the qdisc when it was ours and nobody else's filter is left in it. Ok
-// when there is nothing of ours.
-absl::Status DetachTc(TcSide side, uint32_t ifindex,
-                      absl::FunctionRef<bool(uint32_t id, const ProgramInfo* info)> owned_by,
-                      const std::string& clsact_marker);
+// Is this set's program attached?
+absl::StatusOr<bool> IsTcAttached(const ProgramSet& programs, TcSide side, uint32_t ifindex);
 
 }  // namespace cw::dataplane

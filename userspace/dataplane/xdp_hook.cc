@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "maps/names.h"
 #include "userspace/dataplane/libbpf_log.h"
+#include "userspace/dataplane/pinned_link.h"
 
 namespace cw::dataplane {
 namespace {
@@ -64,33 +65,15 @@ absl::Status Foreign(uint32_t ifindex, uint32_t program_id, const PinFolder& pin
       ifindex, DescribeProgram(program_id)));
 }
 
-struct Link {
-  maps::UniqueFd fd;
-  uint32_t program = 0;
-  uint32_t ifindex = 0;  // 0 = the interface is gone
-};
-
-absl::StatusOr<Link> OpenPinnedLink(const std::string& path) {
-  Link link;
-  link.fd.reset(bpf_obj_get(path.c_str()));
-  if (!link.fd.ok()) return absl::ErrnoToStatus(errno, absl::StrFormat("open the pinned link %s", path));
-  bpf_link_info info = {};
-  uint32_t len = sizeof(info);
-  if (bpf_obj_get_info_by_fd(link.fd.get(), &info, &len) != 0)
-    return absl::ErrnoToStatus(errno, "read a BPF link's info");
-  link.program = info.prog_id;
-  link.ifindex = info.xdp.ifindex;
-  return link;
-}
-
-absl::Status ExchangeProgram(ProgramSet& programs, const Link& link, XdpAttachment& out) {
+absl::Status ExchangeProgram(ProgramSet& programs, const PinnedLink& link, XdpAttachment& out) {
   LibbpfLog quiet;
   if (bpf_link_update(link.fd.get(), programs.xdp_fd(), nullptr) == 0) return absl::OkStatus();
   const int with_frags = errno;
   const auto plain = programs.PlainXdpFd();
   if (!plain.ok()) return plain.status();
   if (bpf_link_update(link.fd.get(), *plain, nullptr) != 0) {
-    return absl::ErrnoToStatus(with_frags, absl::StrFormat("exchange the XDP program of interface %u", link.ifindex));
+    return absl::ErrnoToStatus(with_frags,
+                               absl::StrFormat("exchange the XDP program of interface %u", link.info.ifindex));
   }
   out.frags = false;
   return absl::OkStatus();
@@ -184,7 +167,7 @@ absl::StatusOr<XdpAttachment> AttachXdp(ProgramSet& programs, const PinFolder& p
   auto link = OpenPinnedLink(path);
   if (link.ok()) {
     // The pin may be of an interface that is gone, or of one with this number in another namespace.
-    if (link->ifindex == ifindex && attached->program == link->program) {
+    if (link->info.ifindex == ifindex && attached->program == link->info.program) {
       XdpAttachment out;
       out.mode = attached->mode;
       out.adopted = true;
@@ -193,9 +176,9 @@ absl::StatusOr<XdpAttachment> AttachXdp(ProgramSet& programs, const PinFolder& p
         out.link = std::move(link->fd);
         return out;
       }
-      const auto same = RunsOurs(programs, link->program);
+      const auto same = RunsOurs(programs, link->info.program);
       if (!same.ok()) return same.status();
-      out.frags = link->program == programs.xdp_info().id;  // the same code under another id is the plain one
+      out.frags = link->info.program == programs.xdp_info().id;  // the same code under another id is the plain one
       if (!*same) {
         out.frags = true;
         if (auto s = ExchangeProgram(programs, *link, out); !s.ok()) return s;
@@ -215,14 +198,17 @@ absl::StatusOr<XdpAttachment> AttachXdp(ProgramSet& programs, const PinFolder& p
   return fresh;
 }
 
+absl::StatusOr<uint32_t> XdpOf(uint32_t ifindex) {
+  const auto attached = QueryXdp(ifindex);
+  if (!attached.ok()) return attached.status();
+  return attached->program;
+}
+
 absl::Status DetachXdp(const PinFolder& pins, uint32_t ifindex) {
   const auto link = OpenPinnedLink(pins.XdpLink(ifindex));
   if (absl::IsNotFound(link.status())) return absl::OkStatus();
   if (!link.ok()) return link.status();
-  // By name, not by dropping the last reference: somebody may hold another descriptor (bpftool, a second pin).
-  if (bpf_link_detach(link->fd.get()) != 0 && errno != ENOLINK && errno != ENODEV) {
-    return absl::ErrnoToStatus(errno, absl::StrFormat("detach XDP from interface %u", ifindex));
-  }
+  if (auto s = DetachLink(link->fd.get()); !s.ok()) return s;
   return pins.Unpin(absl::StrFormat(CW_PIN_XDP_LINK_FMT, ifindex));
 }
 

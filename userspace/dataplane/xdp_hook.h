@@ -29,6 +29,9 @@ struct XdpAttachment {
 // the program, when somebody else's is in our place.
 absl::StatusOr<XdpAttachment> AttachXdp(ProgramSet& programs, const PinFolder& pins, uint32_t ifindex, bool nic_stamps);
 
+// Id of the XDP program on the interface, whoever attached it; 0: there is none.
+absl::StatusOr<uint32_t> XdpOf(uint32_t ifindex);
+
 // Detaches and unpins. Ok when there is nothing.
 absl::Status DetachXdp(const PinFolder& pins, uint32_t ifindex);
 

@@ -23,6 +23,8 @@ Check AgentCheck(const DoctorInput& input) {
 
 Check AttachCheck(const NicFacts& nic) {
   const std::string name = "xdp " + nic.name;
+  if (!nic.trouble.empty())
+    return {name, Result::kFail, nic.trouble, "until then nothing is steered here, and no path of this NIC is judged"};
   if (nic.ingress == "native") return {name, Result::kOk, "native", ""};
   const std::string why = nic.note.empty() ? "" : ": " + nic.note;
   if (nic.ingress == "generic") {
@@ -38,7 +40,8 @@ Check AttachCheck(const NicFacts& nic) {
   return {name, Result::kUnknown, "known once an agent runs", ""};
 }
 
-Check ProgramsCheck(LiveProbe& live, const std::string& nic) {
+Check ProgramsCheck(LiveProbe& live, const NicFacts& facts) {
+  const std::string& nic = facts.name;
   const std::string name = "programs " + nic;
   absl::StatusOr<std::vector<AttachedProgram>> programs = live.Programs(nic);
   if (!programs.ok()) {
@@ -62,6 +65,10 @@ Check ProgramsCheck(LiveProbe& live, const std::string& nic) {
   if (others.empty() && !unnamed.empty()) {
     return {name, Result::kUnknown, absl::StrFormat("whose this is may not be asked: %s", absl::StrJoin(unnamed, ", ")),
             "run as root to see it"};
+  }
+  if (ours == 0 && (facts.ingress == "native" || facts.ingress == "generic")) {
+    return {name, Result::kFail, "the agent's programs are not on this NIC; somebody detached them",
+            "the agent attaches them again within seconds; cwctl events --type nic shows what is in the way"};
   }
   if (others.empty()) return {name, Result::kOk, ours == 0 ? "none" : "only ours", ""};
   const std::string seen = absl::StrFormat("another owner's: %s", absl::StrJoin(others, ", "));
@@ -173,7 +180,8 @@ std::vector<Check> RunDoctor(const Roots& roots, LiveProbe& live, const DoctorIn
     const Check past_kernel = ports.ok() ? CheckOffload(nic.name, devices) : RdmaUnknown(nic.name, ports.status());
     checks.push_back(past_kernel);
     checks.push_back(AttachCheck(nic));
-    checks.push_back(ProgramsCheck(live, nic.name));
+    checks.push_back(ProgramsCheck(live, nic));
+    if (interface->needs_clsact) checks.push_back(CheckClsact(*interface));
     checks.push_back(CheckRpFilter(roots, nic.name, nics.size()));
     if (past_kernel.result == Result::kWarn) continue;  // nothing is attached there
     checks.push_back(CheckNicOffloads(*interface, nic.ingress == "generic"));

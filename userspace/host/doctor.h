@@ -23,6 +23,7 @@ struct NicFacts {
   std::string ingress;  // how the agent attached: native, generic, none; "" = no agent
   std::string note;     // why not native
   std::string probes;   // by what its probes go instead; "" = by the programs, or nothing
+  std::string trouble;  // what the agent sees wrong with the NIC now; "" = nothing
 };
 
 struct DoctorInput {

@@ -25,8 +25,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "maps/names.h"
+#include "userspace/dataplane/qdiscs.h"
+#include "userspace/dataplane/tc_dump.h"
+#include "userspace/dataplane/tcx_query.h"
 #include "userspace/host/roots.h"
-#include "userspace/host/tc_dump.h"
 #include "userspace/rdma/nldev.h"
 
 namespace cw::host {
@@ -83,6 +85,15 @@ std::set<std::string> ActiveFeatures(int socket, const char* nic) {
 }
 
 // netdevice(7), ethtool's SIOCETHTOOL. A device that goes away in between has what was told until then.
+// What may not be asked counts as "no".
+bool NeedsClsact(unsigned ifindex) {
+  std::vector<dataplane::TcxProgram> programs;
+  if (ifindex == 0 || dataplane::QueryTcx(ifindex, true, &programs) != EINVAL) return false;
+  const auto qdiscs = dataplane::QdiscsOf(ifindex);
+  return qdiscs.ok() &&
+         std::none_of(qdiscs->begin(), qdiscs->end(), [](const auto& qdisc) { return qdisc.kind == "clsact"; });
+}
+
 Interface Ask(int socket, const char* name) {
   Interface out{.name = name};
   ifreq request{};
@@ -110,6 +121,7 @@ Interface Ask(int socket, const char* name) {
   for (const char* gathers : {"rx-gro-list", "rx-udp-gro-forwarding"}) {
     if (features.contains(gathers)) out.gathers_udp.emplace_back(gathers);
   }
+  out.needs_clsact = NeedsClsact(if_nametoindex(name));
   return out;
 }
 
@@ -152,7 +164,7 @@ std::set<uint32_t> PinnedPrograms(const std::string& pin_root) {
   for (const std::string& instance : ListFolder(pin_root)) {
     const std::string folder = pin_root + "/" + instance;
     for (const std::string& pin : ListFolder(folder)) {
-      const bool link = absl::StartsWith(pin, "xdp_");
+      const bool link = absl::StartsWith(pin, "xdp_") || absl::StartsWith(pin, "tcx_");
       if (link || pin == CW_PROG_XDP || pin == CW_PROG_TC || pin == CW_PROG_TC_IN)
         ids.insert(ProgramOfPin(folder + "/" + pin, link));
     }
@@ -166,6 +178,17 @@ void AddXdp(std::vector<AttachedProgram>& programs, const char* hook, uint32_t i
   AttachedProgram program{hook, ProgramName(id), id, false};
   program.ours = IsOurs(program.name, CW_PROG_XDP) || pinned.count(id) != 0;
   programs.push_back(std::move(program));
+}
+
+// None before Linux 6.6.
+void AddTcx(std::vector<AttachedProgram>& programs, unsigned ifindex, bool egress, const std::set<uint32_t>& pinned) {
+  std::vector<dataplane::TcxProgram> found;
+  (void)dataplane::QueryTcx(ifindex, egress, &found);
+  for (const dataplane::TcxProgram& one : found) {
+    AttachedProgram program{egress ? "tcx egress" : "tcx ingress", ProgramName(one.program), one.program, false};
+    program.ours = IsOurs(program.name, egress ? CW_PROG_TC : CW_PROG_TC_IN) || pinned.contains(one.program);
+    programs.push_back(std::move(program));
+  }
 }
 
 }  // namespace
@@ -210,9 +233,10 @@ absl::StatusOr<std::vector<AttachedProgram>> KernelProbe::Programs(const std::st
   AddXdp(programs, "xdp generic", xdp.skb_prog_id, pinned);
   AddXdp(programs, "xdp offload", xdp.hw_prog_id, pinned);
   for (const bool egress : {false, true}) {
-    absl::StatusOr<std::vector<TcProgram>> filters = DumpTcPrograms(ifindex, egress);
+    AddTcx(programs, ifindex, egress, pinned);
+    absl::StatusOr<std::vector<dataplane::TcProgram>> filters = dataplane::DumpTcPrograms(ifindex, egress);
     if (!filters.ok()) return filters.status();
-    for (const TcProgram& filter : *filters) {
+    for (const dataplane::TcProgram& filter : *filters) {
       AttachedProgram program{egress ? "tc egress" : "tc ingress", ProgramName(filter.id), filter.id, false};
       // tc shows "FILE:[SECTION]", or "NAME:[ID]" where libbpf attached it; the program's name is what we gave.
       if (program.name.empty()) program.name = WithoutId(filter.name);

@@ -14,7 +14,8 @@
 namespace cw::host {
 
 struct AttachedProgram {
-  std::string hook;  // "xdp native", "xdp generic", "xdp offload", "tc ingress", "tc egress"
+  std::string
+      hook;  // "xdp native", "xdp generic", "xdp offload", "tc ingress", "tc egress", "tcx ingress", "tcx egress"
   std::string name;  // of the program, as the kernel keeps it (15 characters); "" = not told
   uint32_t id = 0;   // of the program
   bool ours = false;
@@ -31,6 +32,7 @@ struct Interface {
   bool segments_udp = false;                 // what is sent in one piece as UDP is cut by the NIC
   std::vector<std::string> gathers_udp;      // features that make one packet of several UDP ones that arrived
   std::vector<std::string> vlans;            // devices with a VLAN of it
+  bool needs_clsact = false;                 // a tc program needs this queueing discipline, and it is not there yet
 };
 
 // A port of an RDMA device over a network device of the present network namespace.

@@ -223,6 +223,14 @@ Check CheckAttach(const Interface& interface, bool attached) {
                : "start the agent while no job runs; restarts and upgrades disturb nothing"};
 }
 
+Check CheckClsact(const Interface& interface) {
+  return {
+      "clsact " + interface.name, NicResult::kWarn,
+      "this kernel has no tcx (Linux 6.6): the first start adds clsact, which may drop packets that are queued then",
+      absl::StrCat("start the agent while no queue pair runs, or add it yourself then: tc qdisc add dev ",
+                   interface.name, " clsact")};
+}
+
 Check CheckRpFilter(const Roots& roots, const std::string& nic, size_t nics) {
   const std::string name = "rp_filter " + nic;
   const std::string root = roots.proc + "/sys/net/ipv4/conf/";

@@ -49,6 +49,8 @@ Check CheckNicOffloads(const Interface& interface, bool generic = false);
 Check CheckGsoFrames(uint64_t frames);  // of the host, by the programs' count
 // Whether attaching natively stops the device's queues for a moment, by its driver. attached: it is over.
 Check CheckAttach(const Interface& interface, bool attached);
+// Before a first start on a kernel without tcx: what making clsact on this NIC can cost.
+Check CheckClsact(const Interface& interface);
 // nics: all that the agent watches; strict filtering harms only where several share a subnet.
 Check CheckRpFilter(const Roots& roots, const std::string& nic, size_t nics);
 

@@ -62,8 +62,8 @@ void AddNics(const Snapshot& snapshot, FamilyBuilder& out) {
                {"ingress", nic.ingress()},
                {"egress", nic.egress()},
                {"rdma_devices", absl::StrJoin(nic.rdma_devices(), ",")}});
-    out.Gauge("nic_attached", "1 when the agent's programs see the NIC's packets.", nic.ingress() != "none" ? 1 : 0,
-              {{"nic", nic.name()}});
+    out.Gauge("nic_attached", "1 when the agent's programs see the NIC's packets.",
+              nic.ingress() != "none" && nic.trouble().empty() ? 1 : 0, {{"nic", nic.name()}});
     out.Gauge("nic_mtu_bytes", "MTU of the NIC.", nic.mtu(), {{"nic", nic.name()}});
     out.Gauge("nic_pairs_silent", "Peers' NICs that do not answer this one while others do (NIC failover).",
               nic.pairs_silent(), {{"nic", nic.name()}});

@@ -11,11 +11,13 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
-#include <map>
+#include <functional>
+#include <utility>
 
 #include "maps/folder.h"
 #include "maps/unique_fd.h"
 #include "userspace/acts/acts_file.h"
+#include "userspace/dataplane/tcx_query.h"
 #include "userspace/off/control.h"
 #include "userspace/off/kernel.h"
 #include "userspace/off/tc.h"
@@ -29,6 +31,41 @@ std::string Why(int error) {
   return error == EPERM || error == EACCES ? std::string(strerror(error)) + "; run as root" : strerror(error);
 }
 
+bool UsesAny(const Program& program, const std::set<uint32_t>& maps) {
+  return std::any_of(program.maps.begin(), program.maps.end(), [&](uint32_t map) { return maps.contains(map); });
+}
+
+// Programs in our place of clsact.
+class Filters {
+ public:
+  Filters(const Options& options, Route& route, Report& report) : options_(options), route_(route), report_(report) {}
+
+  void Remove(const std::string& instance, const Interface& interface, bool egress,
+              const std::function<bool(const Program&)>& ours) {
+    const char* what = egress ? "tc egress" : "tc ingress";
+    const auto left = [&](const std::string& why) {
+      report_.left.push_back({instance, what, interface.name, interface.ifindex, why});
+    };
+    uint32_t id = 0;
+    if (const int e = route_.FilterInOurPlace(interface.ifindex, egress, &id); e != 0 || id == 0) return;
+    Program program;
+    if (const int e = ReadProgram(id, &program); e != 0) {
+      if (e != ENOENT) left("cannot tell whose it is: " + Why(e));
+      return;
+    }
+    if (!ours(program)) return;
+    const int error = options_.dry ? 0 : route_.RemoveFilterInOurPlace(interface.ifindex, egress);
+    if (error != 0 && error != ENOENT && error != ENODEV) return left(Why(error));
+    report_.done.push_back({instance, what, interface.name, interface.ifindex,
+                            "detached; clsact stays, because removing it may drop packets"});
+  }
+
+ private:
+  const Options& options_;
+  Route& route_;
+  Report& report_;
+};
+
 // One instance's folder, taken apart.
 class Instance {
  public:
@@ -38,7 +75,8 @@ class Instance {
         pins_(options.pin_root + "/" + name_),
         run_(options.run_root + "/" + name_),
         route_(route),
-        report_(report) {}
+        report_(report),
+        filters_(options, route, report) {}
 
   void Detach() {
     if (!OpenFolders() || !LockOut()) return;
@@ -56,8 +94,11 @@ class Instance {
  private:
   struct Pinned {
     std::string name;
+    std::string what;  // "xdp", "tc egress", "tc ingress"
+    uint32_t ifindex = 0;
     maps::UniqueFd fd;
     Link link;
+    bool is_here = false;  // in this network namespace
   };
 
   void Done(std::string what, std::string object, std::string note = "", uint32_t ifindex = 0) {
@@ -73,9 +114,8 @@ class Instance {
   void SwitchMode();
   void FindLinks();
   void DetachFrom(const Interface& interface);
-  bool RemoveLink(const Interface& interface);
-  bool RemoveFilter(const Interface& interface, bool egress);
-  void RemoveClsact(const Interface& interface);
+  void RemoveLink(const Interface& interface, const Pinned& pinned);
+  bool IsAttached(const Pinned& pinned);
   void LeaveOtherLinks();
   void RemovePins();
 
@@ -90,9 +130,10 @@ class Instance {
   maps::UniqueFd pins_folder_, run_folder_;
   Route& route_;
   Report& report_;
+  Filters filters_;
   maps::UniqueFd lock_;
-  std::set<uint32_t> maps_;           // ids
-  std::map<uint32_t, Pinned> links_;  // by interface
+  std::set<uint32_t> maps_;  // ids
+  std::vector<Pinned> links_;
 };
 
 bool Instance::OpenFolders() {
@@ -158,92 +199,60 @@ void Instance::SwitchMode() {
 }
 
 void Instance::FindLinks() {
+  static constexpr std::pair<const char*, const char*> kKinds[] = {{CW_PIN_XDP_LINK_FMT "%n", "xdp"},
+                                                                   {CW_PIN_TCX_EGRESS_FMT "%n", "tc egress"},
+                                                                   {CW_PIN_TCX_INGRESS_FMT "%n", "tc ingress"}};
   for (const std::string& name : Pins()) {
-    unsigned ifindex = 0;
-    int end = 0;
-    if (sscanf(name.c_str(), CW_PIN_XDP_LINK_FMT "%n", &ifindex, &end) != 1 || name[static_cast<size_t>(end)] != 0)
-      continue;
-    Pinned pinned{.name = name};
-    int error = 0;
-    pinned.fd = OpenPinIn(pins_folder_.get(), name, &error);
-    if (error != 0 || ReadXdpLink(pinned.fd.get(), &pinned.link) != 0) continue;
-    if (pinned.link.ifindex == ifindex) links_[ifindex] = std::move(pinned);  // else the interface is gone
+    for (const auto& [format, what] : kKinds) {
+      Pinned pinned{.name = name, .what = what};
+      int end = 0, error = 0;
+      if (sscanf(name.c_str(), format, &pinned.ifindex, &end) != 1 || name[static_cast<size_t>(end)] != 0) continue;
+      pinned.fd = OpenPinIn(pins_folder_.get(), name, &error);
+      if (error != 0 || ReadLink(pinned.fd.get(), &pinned.link) != 0) continue;
+      if (pinned.link.ifindex == pinned.ifindex) links_.push_back(std::move(pinned));  // else the interface is gone
+    }
   }
 }
 
 void Instance::DetachFrom(const Interface& interface) {
-  bool ours = RemoveLink(interface);
-  for (const bool egress : {false, true}) ours |= RemoveFilter(interface, egress);
-  if (ours) RemoveClsact(interface);
+  for (Pinned& pinned : links_) {
+    if (pinned.ifindex != interface.ifindex || !IsAttached(pinned)) continue;
+    pinned.is_here = true;
+    RemoveLink(interface, pinned);
+  }
+  const auto ours = [&](const Program& program) { return UsesAny(program, maps_); };
+  for (const bool egress : {false, true}) filters_.Remove(name_, interface, egress, ours);
 }
 
-bool Instance::RemoveLink(const Interface& interface) {
-  const auto found = links_.find(interface.ifindex);
-  if (found == links_.end()) return false;
+// An interface of this number may be another namespace's: then another program is on ours, or none.
+bool Instance::IsAttached(const Pinned& pinned) {
   std::set<uint32_t> attached;
-  // An interface of this number may be another namespace's: then another program is on ours, or none.
-  if (route_.XdpPrograms(interface.ifindex, &attached) != 0 || !attached.contains(found->second.link.program))
-    return false;
-  const int error = options_.dry ? 0 : DetachLink(found->second.fd.get());
+  if (pinned.what == "xdp") {
+    if (route_.XdpPrograms(pinned.ifindex, &attached) != 0) return false;
+  } else {
+    std::vector<dataplane::TcxProgram> programs;
+    if (dataplane::QueryTcx(pinned.ifindex, pinned.what == "tc egress", &programs) != 0) return false;
+    for (const dataplane::TcxProgram& program : programs) attached.insert(program.program);
+  }
+  return attached.contains(pinned.link.program);
+}
+
+void Instance::RemoveLink(const Interface& interface, const Pinned& pinned) {
+  const int error = options_.dry ? 0 : DetachLink(pinned.fd.get());
   if (error != 0 && error != ENOLINK && error != ENODEV) {
-    Left("xdp", interface.name, Why(error), interface.ifindex);
-  } else {
-    Done("xdp", interface.name, "detached", interface.ifindex);
-    if (!options_.dry) unlinkat(pins_folder_.get(), found->second.name.c_str(), 0);
-  }
-  links_.erase(found);
-  return true;
-}
-
-bool Instance::RemoveFilter(const Interface& interface, bool egress) {
-  const char* what = egress ? "tc egress" : "tc ingress";
-  uint32_t id = 0;
-  if (const int error = route_.FilterInOurPlace(interface.ifindex, egress, &id); error != 0 || id == 0) return false;
-  Program program;
-  if (const int error = ReadProgram(id, &program); error != 0) {
-    if (error != ENOENT) Left(what, interface.name, "cannot tell whose it is: " + Why(error), interface.ifindex);
-    return false;
-  }
-  const auto is_ours = [&](uint32_t map) { return maps_.contains(map); };
-  if (std::none_of(program.maps.begin(), program.maps.end(), is_ours)) return false;
-  const int error = options_.dry ? 0 : route_.RemoveFilterInOurPlace(interface.ifindex, egress);
-  if (error != 0 && error != ENOENT && error != ENODEV) {
-    Left(what, interface.name, Why(error), interface.ifindex);
-  } else {
-    Done(what, interface.name, "detached", interface.ifindex);
-  }
-  return true;
-}
-
-// Only where the agent noted that it added it.
-void Instance::RemoveClsact(const Interface& interface) {
-  const std::string marker = "clsact-" + std::to_string(interface.ifindex);
-  if (!run_folder_.ok() || faccessat(run_folder_.get(), marker.c_str(), F_OK, AT_SYMLINK_NOFOLLOW) != 0) return;
-  int filters = 0;
-  if (options_.dry) {
-    Done("clsact", interface.name, "removed, unless others have filters there", interface.ifindex);
+    Left(pinned.what, interface.name, Why(error), interface.ifindex);
     return;
   }
-  int error = route_.CountFilters(interface.ifindex, &filters);
-  if (error == 0 && filters > 0) {
-    unlinkat(run_folder_.get(), marker.c_str(), 0);  // it is theirs now
-    Done("clsact", interface.name, "stays: others have filters there", interface.ifindex);
-    return;
-  }
-  if (error == 0) error = route_.RemoveClsact(interface.ifindex);
-  if (error != 0 && error != ENOENT && error != ENODEV && error != EINVAL) {
-    Left("clsact", interface.name, Why(error), interface.ifindex);
-    return;
-  }
-  unlinkat(run_folder_.get(), marker.c_str(), 0);
-  Done("clsact", interface.name, "removed", interface.ifindex);
+  Done(pinned.what, interface.name, "detached", interface.ifindex);
+  if (!options_.dry) unlinkat(pins_folder_.get(), pinned.name.c_str(), 0);
 }
 
 void Instance::LeaveOtherLinks() {
-  for (const auto& [ifindex, pinned] : links_) {
-    Left("xdp", "interface " + std::to_string(ifindex),
+  for (const Pinned& pinned : links_) {
+    if (pinned.is_here) continue;
+    Left(pinned.what, "interface " + std::to_string(pinned.ifindex),
          "it is in another network namespace: run this there too (nsenter --net=...), with this file system of pins",
-         ifindex);
+         pinned.ifindex);
   }
 }
 
@@ -277,6 +286,28 @@ void KeepAct(const Options& options, const std::string& name, Report& report) {
   if (!fault.empty()) report.done.push_back({name, "acts", path, 0, "not kept who did this: " + fault});
 }
 
+// Filters of ours on whose maps no instance works: somebody removed the pins. Links went with them.
+void RemoveOrphans(const Options& options, Route& route, Report& report) {
+  std::set<uint32_t> pinned;
+  for (const std::string& instance : ListFolder(options.pin_root)) {
+    const std::string folder = options.pin_root + "/" + instance;
+    for (const std::string& name : ListFolder(folder)) {
+      int error = 0;
+      MapInfo info;
+      const maps::UniqueFd fd = OpenPin(folder + "/" + name, &error);
+      if (error != 0) return;  // it may be one of theirs
+      if (ReadMap(fd.get(), &info) == 0) pinned.insert(info.id);
+    }
+  }
+  const auto orphan = [&](const Program& program) {
+    return (program.name == CW_PROG_TC || program.name == CW_PROG_TC_IN) && !UsesAny(program, pinned);
+  };
+  Filters filters(options, route, report);
+  for (const Interface& interface : route.Interfaces()) {
+    for (const bool egress : {false, true}) filters.Remove("", interface, egress, orphan);
+  }
+}
+
 }  // namespace
 
 bool IsInstanceName(const std::string& name) {
@@ -302,6 +333,7 @@ Report Detach(const Options& options) {
     Instance(options, name, route, report).Detach();
     if (!options.dry) KeepAct(options, name, report);
   }
+  if (options.instance.empty()) RemoveOrphans(options, route, report);
   // The folder above is the package's.
   if (!options.dry && report.left.empty()) rmdir(options.pin_root.c_str());
   return report;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Takes out of the kernel what instances have there: flows go home, programs are detached, clsact goes where we added
-// it and nobody else uses it, pins go last. Ours is what works on the instance's pinned maps; nothing else is touched.
+// Takes out of the kernel what instances have there: flows go home, programs are detached, pins go last. clsact stays:
+// removing it may drop packets. Ours is what works on the instance's pinned maps, and filters by our name on whose maps
+// no instance works; nothing else is touched.
 // What is in another network namespace is left, with its pins, so that the same call there finds it.
 #pragma once
 

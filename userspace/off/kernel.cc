@@ -12,6 +12,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "userspace/dataplane/tcx_query.h"
+
 namespace cw::off {
 namespace {
 
@@ -65,12 +67,12 @@ int ReadMap(int fd, MapInfo* out) {
   return 0;
 }
 
-int ReadXdpLink(int fd, Link* out) {
+int ReadLink(int fd, Link* out) {
   if (!IsKind(fd, "bpf_link") && !IsKind(fd, "bpf-link")) return EINVAL;
   bpf_link_info info = {};
   if (const int e = ReadInfo(fd, info); e != 0) return e;
-  if (info.type != BPF_LINK_TYPE_XDP) return EINVAL;
-  *out = {info.xdp.ifindex, info.prog_id};
+  if (info.type != BPF_LINK_TYPE_XDP && info.type != dataplane::kTcxLinkType) return EINVAL;
+  *out = {info.xdp.ifindex, info.prog_id};  // tcx has its ifindex in the same place
   return 0;
 }
 

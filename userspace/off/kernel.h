@@ -32,8 +32,8 @@ struct Link {
   uint32_t ifindex = 0;  // 0: the interface is gone
   uint32_t program = 0;  // id
 };
-// EINVAL where it is no link of an XDP program.
-int ReadXdpLink(int fd, Link* out);
+// EINVAL where it is no link of an XDP or tc program.
+int ReadLink(int fd, Link* out);
 int DetachLink(int fd);
 
 struct Program {

@@ -11,7 +11,7 @@ namespace cw::off {
 
 struct Step {
   std::string instance;
-  std::string what;    // "mode", "xdp", "tc egress", "tc ingress", "clsact", "pins", "agent"
+  std::string what;    // "mode", "xdp", "tc egress", "tc ingress", "pins", "agent"
   std::string object;  // an interface's name, a path
   uint32_t ifindex = 0;
   std::string note;  // what became of it; of what was left: why, and what to do

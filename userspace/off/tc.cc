@@ -164,28 +164,4 @@ int Route::RemoveFilterInOurPlace(uint32_t ifindex, bool egress) {
   return OurFilter(RTM_DELTFILTER, NLM_F_ACK, ifindex, egress).Run(*this);
 }
 
-int Route::CountFilters(uint32_t ifindex, int* out) {
-  *out = 0;
-  for (const bool egress : {false, true}) {
-    tcmsg place = {};
-    place.tcm_ifindex = static_cast<int>(ifindex);
-    place.tcm_parent = Parent(egress);
-    const int e = Exchange(RTM_GETTFILTER, NLM_F_DUMP, place).Run(*this, [&](const nlmsghdr* message) {
-      if (message->nlmsg_type == RTM_NEWTFILTER) ++*out;
-    });
-    if (e != 0) return e;
-  }
-  return 0;
-}
-
-int Route::RemoveClsact(uint32_t ifindex) {
-  tcmsg place = {};
-  place.tcm_ifindex = static_cast<int>(ifindex);
-  place.tcm_parent = TC_H_CLSACT;
-  place.tcm_handle = TC_H_MAKE(TC_H_CLSACT, 0);
-  Exchange exchange(RTM_DELQDISC, NLM_F_ACK, place);
-  exchange.AddText(TCA_KIND, "clsact");
-  return exchange.Run(*this);
-}
-
 }  // namespace cw::off

@@ -29,8 +29,6 @@ class Route {
   // Id of the program with our handle and priority, 0: there is none, or something of another kind.
   int FilterInOurPlace(uint32_t ifindex, bool egress, uint32_t* program);
   int RemoveFilterInOurPlace(uint32_t ifindex, bool egress);
-  int CountFilters(uint32_t ifindex, int* out);  // of clsact, both directions
-  int RemoveClsact(uint32_t ifindex);
 
  private:
   maps::UniqueFd socket_;

@@ -99,6 +99,7 @@ class Engine {
   const Discovery* discovery(uint32_t pair) const { return paths_->Find(pair); }
   ProberStats prober_stats() { return prober_->stats(); }
   int64_t IntervalNs(uint32_t pair) { return prober_->IntervalNs(pair); }
+  uint32_t RoundOf(uint32_t pair) { return prober_->Round(pair); }  // the newest that was sent
   const MessageStats& message_stats() const { return messages_->stats(); }
   uint64_t traces_sent() const { return paths_->sent(); }
   uint64_t trace_answers() const { return paths_->answers(); }

@@ -150,6 +150,7 @@ class ProberImpl final : public Prober {
   void Hurry(uint32_t pair, int64_t for_ns) override;
   ProberStats stats() override;
   int64_t IntervalNs(uint32_t pair) override;
+  uint32_t Round(uint32_t pair) override;
 
  private:
   absl::Status UseCpus();
@@ -277,6 +278,12 @@ void ProberImpl::Hurry(uint32_t pair, int64_t for_ns) {
 int64_t ProberImpl::IntervalNs(uint32_t pair) {
   std::lock_guard<Monitor> hold(monitor_);
   return pairs_.contains(pair) ? cadence_.IntervalNs(pair) : 0;
+}
+
+uint32_t ProberImpl::Round(uint32_t pair) {
+  std::lock_guard<Monitor> hold(monitor_);
+  const auto found = pairs_.find(pair);
+  return found == pairs_.end() ? 0 : found->second.round;
 }
 
 ProberStats ProberImpl::stats() {

@@ -83,6 +83,8 @@ class Prober {
   virtual ProberStats stats() = 0;
   // Present interval of the pair, 0: unknown pair.
   virtual int64_t IntervalNs(uint32_t pair) = 0;
+  // Number of the newest round that was given to the kernel, which the programs see as cw_pair.cur_round; 0: none yet.
+  virtual uint32_t Round(uint32_t pair) = 0;
 };
 
 }  // namespace cw::probe

@@ -77,7 +77,7 @@ std::vector<control::NicPair> NicFailover::LookAtPairs() {
     if (const NicState* nic = NicOf(nics_, pair->ifindex); nic != nullptr) {
       out.link_up = nic->link_up;
       out.drained = asks_.drained(*nic);
-      out.can_carry = nic->attached;
+      out.can_carry = nic->has_programs();
       out.mtu = nic->mtu;
     }
     out.held = !asks_.allowed(index).Acts(Capability::kNic);

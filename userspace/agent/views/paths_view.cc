@@ -205,7 +205,13 @@ LinkPast PathsView::PastOfLinks() const {
 std::vector<uplink::PathSeen> PathsView::Seen(int seconds) const {
   std::vector<uplink::PathSeen> seen;
   const int64_t now_ns = monotonic_.NowNs();
-  for (const auto& [index, pair] : pairs_) AddSeen(*pair, now_ns, seconds, seen);
+  for (const auto& [index, pair] : pairs_) {
+    // Without our programs nothing is known of its paths: neither that they live nor that they are dead.
+    const auto nic =
+        std::find_if(nics_.begin(), nics_.end(), [&](const auto& n) { return n.ifindex == pair->ifindex; });
+    if (nic != nics_.end() && nic->attached && !nic->has_programs()) continue;
+    AddSeen(*pair, now_ns, seconds, seen);
+  }
   return seen;
 }
 

@@ -69,6 +69,7 @@ void StatusView::AddNics(v1::StatusReply& reply) const {
     out->set_name(nic.config.name);
     out->set_ifindex(nic.ifindex);
     out->set_address(nic.address.ToString());
+    out->set_trouble(nic.Trouble());
     out->set_ingress(!nic.attached ? "none" : nic.attach.mode == dataplane::XdpMode::kNative ? "native" : "generic");
     out->set_egress(nic.attached ? "tc" : "none");
     out->set_note(nic.note);
@@ -183,7 +184,7 @@ v1::DoctorReply StatusView::Doctor() const {
                                                           : "generic",
          how == "none" ? absl::StrCat(nic.note, nic.note.empty() ? "" : "; ", "no probes: ", status.transport_note())
                        : nic.note,
-         how == "verbs" ? status.transport_note() : ""});
+         how == "verbs" ? status.transport_note() : "", nic.Trouble()});
   }
   input.hashing = HostHashing(paths_.Hashing());
   input.prober_realtime = vitals_.prober.realtime;

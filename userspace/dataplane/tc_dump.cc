@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "userspace/host/tc_dump.h"
+#include "userspace/dataplane/tc_dump.h"
 
 #include <linux/netlink.h>
 #include <linux/pkt_cls.h>
@@ -16,7 +16,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 
-namespace cw::host {
+namespace cw::dataplane {
 namespace {
 
 // Attributes of BPF filters, from linux/pkt_cls.h.
@@ -106,4 +106,4 @@ absl::StatusOr<std::vector<TcProgram>> DumpTcPrograms(unsigned ifindex, bool egr
   }
 }
 
-}  // namespace cw::host
+}  // namespace cw::dataplane

@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 
-namespace cw::host {
+namespace cw::dataplane {
 
 struct TcProgram {
   std::string name;  // as the filter calls it
@@ -23,4 +23,4 @@ absl::StatusOr<std::vector<TcProgram>> DumpTcPrograms(unsigned ifindex, bool egr
 // end the parse. Exposed for tests.
 absl::StatusOr<bool> ParseTcDump(const void* data, size_t length, std::vector<TcProgram>& programs);
 
-}  // namespace cw::host
+}  // namespace cw::dataplane
