@@ -49,6 +49,8 @@ std::string KindText(v1::DrainKind kind) {
 std::string SafeText(const v1::Drain& drain) {
   if (drain.safe()) return "safe to pull (as far as this host is concerned)";
   if (drain.quiet_s() < 1) return "not yet";
+  if (drain.quiet_s() >= kSafeAfterS && !drain.obstacles().empty())
+    return "not safe: " + absl::StrJoin(drain.obstacles(), "; ");
   return absl::StrFormat("silent for %.0f s of %d", drain.quiet_s(), kSafeAfterS);
 }
 

@@ -19,9 +19,11 @@
 namespace cw::agent {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 class Wishes : public ::testing::Test {
@@ -163,6 +165,7 @@ class Wishes : public ::testing::Test {
                        .left = [](const FlowKey&, uint32_t, control::ReturnPlace, control::ReturnPlace) {},
                        .allowed = [] { return Allowed(Mode::kProtect); }}};
   Steering steering_{{&kernel_, &owners_}, host_.pairs, host_.mesh, host_.names, deadlines_, modes_, clock_, journal_};
+  uint64_t overflows_ = 0;
   Draining draining_{drains_,
                      kernel_,
                      owners_,
@@ -179,7 +182,9 @@ class Wishes : public ::testing::Test {
                       .publish = [](PairState& pair) { pair.blocked = pair.drained; },
                       .nic_failover = [] { return false; },
                       .holds_a_job = [] { return false; },
-                      .carried = [](const PairKey&) { return false; }}};
+                      .carried = [](const PairKey&) { return false; },
+                      .overflows = [this] { return overflows_; },
+                      .has_qp = [this](const FlowKey& flow) { return qps_.BySentFlow(flow).has_value(); }}};
 };
 
 TEST_F(Wishes, AFlowGoesWhereItIsPutAndBackWhenThatEnds) {
@@ -341,6 +346,67 @@ TEST_F(Wishes, NothingSentForTenSecondsIsToldAsSafe) {
   draining_.Look();
   EXPECT_TRUE(draining_.All().drains(0).safe());
   EXPECT_THAT(journal_.log().After(0, 100).back().text, HasSubstr("it is safe to pull"));
+}
+
+// Quiet for ten seconds each time; what is in the way otherwise.
+TEST_F(Wishes, SilenceAloneIsNotSafe) {
+  const FlowKey locked = host_.AddFlow(records_, 7, 1, [](cw_tx_flow& record) { record.flags = CW_STEER_HARD_LOCKED; });
+  v1::DrainRequest request;
+  request.set_kind(v1::DRAIN_KIND_SPINE);
+  request.set_what("10.1.1.0");
+  request.set_now(true);
+  ASSERT_TRUE(draining_.Begin({}, request).ok());
+  const auto obstacle = [&]() -> std::string {
+    for (int i = 0; i < 12; ++i) {
+      clock_.Advance(kSecond);
+      draining_.LookAtOthers();
+      draining_.Look();
+    }
+    const v1::Drain drain = draining_.All().drains(0);
+    EXPECT_EQ(drain.safe(), drain.obstacles().empty());
+    return absl::StrJoin(drain.obstacles(), "; ");
+  };
+  EXPECT_EQ(obstacle(), "") << "a flow whose queue pair nobody lists is over";
+  qps_.Register({.lqpn = 1, .rqpn = 7, .laddr = host_.local, .raddr = host_.remote, .pid = 5, .source = "inproc"});
+  ASSERT_TRUE(qps_.BySentFlow(locked));
+  EXPECT_THAT(obstacle(), HasSubstr("1 queue pair remains on it")) << "a job that pauses goes on later";
+  host_.flows.sent.erase(locked);
+  EXPECT_EQ(obstacle(), "");
+
+  overflows_ = 1;
+  EXPECT_THAT(obstacle(), HasSubstr("table of flows was full"));
+  overflows_ = 0;
+  host_.nics[0].attached = true;
+  host_.nics[0].hooks_trouble = "NIC eth0: its program is gone";
+  EXPECT_THAT(obstacle(), HasSubstr("its program is gone"));
+  EXPECT_THAT(draining_.All().obstacles(0), HasSubstr("its program is gone"));
+  host_.nics[0].hooks_trouble = "";
+}
+
+TEST_F(Wishes, RoceWithWhoeverIsNoPeerMayCrossAnything) {
+  v1::DrainRequest request;
+  request.set_kind(v1::DRAIN_KIND_SPINE);
+  request.set_what("10.1.1.0");
+  ASSERT_TRUE(draining_.Begin({}, request).ok());
+  const FlowKey sent{.src = host_.local, .dst = probe::TestAddr("10.9.9.9"), .dqpn = 5};
+  FlowEntry& flow = host_.flows.received[sent];
+  host_.flows.received[{.src = host_.remote, .dst = host_.local, .dqpn = 6}].last_packets = 1;  // a peer's
+  const auto look = [&](int seconds) {
+    for (int i = 0; i < seconds; ++i) {
+      clock_.Advance(kSecond);
+      draining_.LookAtOthers();
+      draining_.Look();
+    }
+    return draining_.All().drains(0);
+  };
+  for (int i = 0; i < 12; ++i) {
+    ++flow.last_packets;
+    (void)look(1);
+  }
+  EXPECT_FALSE(look(0).safe());
+  ASSERT_EQ(look(0).obstacles_size(), 1);
+  EXPECT_THAT(look(0).obstacles(0), AllOf(HasSubstr("10.9.9.9"), Not(HasSubstr(host_.remote.ToString()))));
+  EXPECT_TRUE(look(11).safe()) << "it has ended";
 }
 
 TEST_F(Wishes, TheLastPathIsNotDrainedUnlessThatIsMeant) {

@@ -180,8 +180,29 @@ TEST_F(DrainBookTest, AHostThatIsDrainedMayGo) {
   EXPECT_TRUE(others.orders(0).now()) << "its flows have nowhere to go: it is watched";
   for (const char* host : {"a", "b"}) Answer(host, id, pb::DRAIN_STATE_SAFE);
   EXPECT_EQ(Show(id), "a safe, b safe, h1 asked, under way");
+  Answer("h1", id, pb::DRAIN_STATE_SAFE);
   hosts_["h1"].connected = false;
+  book_.Forget("h1");
   EXPECT_EQ(Show(id), "a safe, b safe, safe");
+}
+
+// Its agent ended while its queue pairs were still there, as far as anybody knows.
+TEST_F(DrainBookTest, WhoWasAskedAndWentBeforeItWasSafeStaysInTheWay) {
+  hosts_["h1"] = {.connected = true, .takes = true};
+  const uint64_t id = Add("host", "h1");
+  for (const char* host : {"a", "b", "h1"}) (void)book_.OrdersFor(host, kNow);
+  Answer("a", id, pb::DRAIN_STATE_SAFE);
+  Answer("b", id, pb::DRAIN_STATE_UNDER_WAY);
+  crossing_ = {};
+  for (const char* host : {"b", "h1"}) {
+    hosts_[host].connected = false;
+    book_.Forget(host);
+  }
+  EXPECT_EQ(Show(id), "a safe, b not connected, h1 not connected, refused");
+  EXPECT_THAT(book_.Show(id, hosts_, crossing_).hosts(2).words(), HasSubstr("start its agent"));
+  hosts_["h1"].connected = hosts_["b"].connected = true;
+  for (const char* host : {"b", "h1"}) Answer(host, id, pb::DRAIN_STATE_SAFE);
+  EXPECT_EQ(Show(id), "a safe, b safe, h1 safe, safe");
 }
 
 TEST_F(DrainBookTest, OrdersEndByTheirTimeAndOutliveTheService) {

@@ -45,7 +45,8 @@ struct DrainEntry {
   std::vector<FlowKey> held;
   std::set<FlowKey> carried;  // of a NIC: those whose packets go by another one
   bool told_safe = false;
-  struct Unseen {  // queue pairs whose packets nobody here sees, at the last look of theirs
+  uint64_t overflows_before = 0;  // flows that the table had no room for before this drain
+  struct Unseen {                 // queue pairs whose packets nobody here sees, at the last look of theirs
     std::set<FlowKey> on_it;
     std::map<FlowKey, int> unknown;  // of those: whose path is not known, and for how many looks
     std::vector<FlowKey> held;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 
 namespace cw::agent {
@@ -217,6 +218,7 @@ v1::DrainAnswer FleetDrains::AnswerOf(const Held& held, const v1::DrainsReply& d
     return answer;
   }
   bool safe = true;
+  std::set<std::string> obstacles(drains.obstacles().begin(), drains.obstacles().end());
   for (const auto* whats : {&held.mine, &held.others}) {
     for (const std::string& what : *whats) {
       const v1::Drain* drain = Find(drains, what);
@@ -225,13 +227,19 @@ v1::DrainAnswer FleetDrains::AnswerOf(const Held& held, const v1::DrainsReply& d
       answer.set_flows(answer.flows() + drain->flows() + drain->flows_unknown());
       answer.set_flows_moved(answer.flows_moved() + drain->flows_moved());
       for (const std::string& flow : drain->held()) answer.add_held(flow);
+      obstacles.insert(drain->obstacles().begin(), drain->obstacles().end());
     }
   }
   const bool none = held.mine.empty() && held.others.empty();
   if (none) safe = now >= held.taken + kNoneAfter;
-  safe = safe && !held.unclear;
+  // Traffic that this host cannot place may cross anything.
+  safe = safe && !held.unclear && obstacles.empty();
   answer.set_state(safe ? v1::DRAIN_STATE_SAFE : v1::DRAIN_STATE_UNDER_WAY);
-  answer.set_words(held.unclear ? kUnclear : none ? kNone : safe ? "safe to pull" : held.effect);
+  answer.set_words(held.unclear         ? kUnclear
+                   : !obstacles.empty() ? "not safe: " + absl::StrJoin(obstacles, "; ")
+                   : none               ? kNone
+                   : safe               ? "safe to pull"
+                                        : held.effect);
   return answer;
 }
 

@@ -150,7 +150,13 @@ void Agent::OpenSteering() {
                      .publish = [this](PairState& pair) { damping_->Publish(pair); },
                      .nic_failover = [this] { return nic_failover_->on(); },
                      .holds_a_job = [this] { return scopes_->HoldsAJob(); },
-                     .carried = [this](const PairKey& pair) { return nic_failover_->Carried(pair); }});
+                     .carried = [this](const PairKey& pair) { return nic_failover_->Carried(pair); },
+                     .overflows =
+                         [this] {
+                           const absl::StatusOr<cw_counters> sums = dataplane_->counters().Sum();
+                           return sums.ok() ? sums->steer_full : uint64_t{0};
+                         },
+                     .has_qp = [this](const FlowKey& flow) { return qps_.BySentFlow(flow).has_value(); }});
 }
 
 // What narrows the mode; whoever acts asks the modes.

@@ -8,6 +8,7 @@
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/balance/dry_run.h"
+#include "userspace/agent/control_record.h"
 #include "userspace/agent/engine_mail.h"
 #include "userspace/agent/flows/draining.h"
 #include "userspace/agent/modes.h"

@@ -158,6 +158,7 @@ absl::Span<const Agent::Step> Agent::Step::OfSecond() {
       {"due drains", [](Agent& a, int64_t) { a.draining_->EndDue(); }},
       {"owners' moves", [](Agent& a, int64_t) { a.owner_mover_->Step(); }},
       {"owners' drains", [](Agent& a, int64_t) { a.draining_->LookAtUnseen(); }},
+      {"others' traffic", [](Agent& a, int64_t) { a.draining_->LookAtOthers(); }},
       {"owners' returns", [](Agent& a, int64_t now_ns) { a.owner_returns_->Step(now_ns); }},
       {"received flows", [](Agent& a, int64_t) { a.flow_reader_->ReadReceived(); }},
       {"unseen queue pairs", [](Agent& a, int64_t) { a.unseen_->Follow(); }},

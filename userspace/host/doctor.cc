@@ -24,7 +24,7 @@ Check AgentCheck(const DoctorInput& input) {
 Check AttachCheck(const NicFacts& nic) {
   const std::string name = "xdp " + nic.name;
   if (!nic.trouble.empty())
-    return {name, Result::kFail, nic.trouble, "until then nothing is steered here, and no path of this NIC is judged"};
+    return {name, Result::kFail, nic.trouble, "until this is over no dead path is left on this NIC; see cwctl events --type nic"};
   if (nic.ingress == "native") return {name, Result::kOk, "native", ""};
   const std::string why = nic.note.empty() ? "" : ": " + nic.note;
   if (nic.ingress == "generic") {

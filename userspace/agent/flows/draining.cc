@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "spdlog/spdlog.h"
 #include "userspace/agent/flows/kernel_mover.h"
 #include "userspace/agent/views/view_words.h"
@@ -153,6 +154,65 @@ bool Draining::KeepsFree(const DrainEntry& drain) const {
                      [&](const auto& crossing) { return modes_.may()(crossing.first).ActsAtAll(); });
 }
 
+bool Draining::IsSafe(const DrainEntry& drain, int64_t now_ns) const {
+  return drain.QuietS(now_ns) >= kSafeAfterS && KeepsFree(drain) && ObstaclesOf(drain, now_ns).empty();
+}
+
+// Silence alone proves nothing: what is not seen is silent, and what pauses will go on.
+std::vector<std::string> Draining::ObstaclesOf(const DrainEntry& drain, int64_t now_ns) const {
+  std::vector<std::string> obstacles;
+  const NicState* own = nullptr;
+  for (const NicState& nic : nics_) {
+    if (drain.kind == DrainKind::kNic && nic.config.name != drain.what) continue;
+    if (drain.kind == DrainKind::kNic) own = &nic;
+    if (nic.attached && !nic.has_programs()) obstacles.push_back(nic.Trouble());
+  }
+  if (asks_.overflows() > drain.overflows_before) {
+    obstacles.push_back(
+        "the table of flows was full since the drain began, so queue pairs may be unknown: raise limits.max_tx_flows");
+  }
+  const auto stays = [&](const FlowKey& flow) { return !drain.moved.contains(flow) && asks_.has_qp(flow); };
+  if (const auto idle = std::count_if(drain.on_it.begin(), drain.on_it.end(), stays); idle > 0)
+    obstacles.push_back(absl::StrCat(Counted(static_cast<size_t>(idle), "queue pair"),
+                                     idle == 1 ? " remains on it, or may" : " remain on it, or may",
+                                     ": idle, and free to send again (cwctl qps)"));
+  if (drain.kind == DrainKind::kPath) return obstacles;
+  if (std::string other = OtherTraffic(now_ns, own); !other.empty()) obstacles.push_back(std::move(other));
+  return obstacles;
+}
+
+void Draining::LookAtOthers() {
+  const int64_t now_ns = monotonic_.NowNs();
+  std::map<FlowKey, Other> now;
+  for (const auto& [key, flow] : flows_.received) {  // with those that are sent to nobody's peer
+    if (mesh_.Find({key.src, key.dst}) || mesh_.Find({key.dst, key.src})) continue;
+    const auto before = others_with_.find(key);
+    const bool same = before != others_with_.end() && before->second.packets == flow.last_packets;
+    now[key] = same ? before->second : Other{flow.last_packets, now_ns};
+  }
+  others_with_ = std::move(now);
+}
+
+std::string Draining::OtherTraffic(int64_t now_ns, const NicState* nic) const {
+  std::set<std::string> addresses;
+  for (const auto& [key, other] : others_with_) {
+    if (now_ns - other.seen_ns > static_cast<int64_t>(kSafeAfterS * 1e9)) continue;
+    const auto owns = [&](const Addr& address) {
+      return std::any_of(nics_.begin(), nics_.end(),
+                         [&](const NicState& n) { return n.address == address && (nic == nullptr || &n == nic); });
+    };
+    if (owns(key.src)) addresses.insert(key.dst.ToString());
+    if (owns(key.dst)) addresses.insert(key.src.ToString());
+  }
+  if (addresses.empty()) return "";
+  constexpr size_t kNamed = 4;
+  std::vector<std::string> named(addresses.begin(), addresses.end());
+  const size_t more = named.size() - std::min(named.size(), kNamed);
+  named.resize(named.size() - more);
+  return absl::StrCat("RoCE with ", absl::StrJoin(named, ", "), more > 0 ? absl::StrCat(" and ", more, " more") : "",
+                      ": no peer of this host, so its path is not known");
+}
+
 // What was sent over it since the last look. A flow that moved in between counts in full: its last bytes may have gone
 // the old way.
 void Draining::Watch(DrainEntry& drain, int64_t now_ns) {
@@ -185,7 +245,7 @@ void Draining::Watch(DrainEntry& drain, int64_t now_ns) {
   drain.on_it = std::move(on_it);
   drain.Sent(now_ns, bytes);
   if (!drain.unseen.on_it.empty()) drain.SentUnseen(now_ns);
-  if (drain.told_safe || drain.QuietS(now_ns) < kSafeAfterS || !KeepsFree(drain)) return;
+  if (drain.told_safe || !IsSafe(drain, now_ns)) return;
   drain.told_safe = true;
   journal_.Log({.type = "drain",
                 .severity = telemetry::Severity::kNotice,
@@ -252,6 +312,7 @@ void Draining::Adopt() {
   }
   for (auto& [what, drain] : drains_.entries()) {
     drain.last_sent_ns = monotonic_.NowNs();  // nobody watched until now
+    drain.overflows_before = asks_.overflows();
     journal_.Log(
         {.type = "drain",
          .severity = telemetry::Severity::kNotice,
@@ -265,6 +326,7 @@ absl::StatusOr<DrainEntry> Draining::Make(const v1::DrainRequest& request) {
   DrainEntry drain{.kind = static_cast<DrainKind>(request.kind()), .what = request.what(), .since_ns = now_ns};
   drain.until_ns = EndNs(request.for_s(), now_ns);
   drain.now = request.now();
+  drain.overflows_before = asks_.overflows();
   if (drain.kind == DrainKind::kPath) {
     const absl::StatusOr<api::PathRef> path = api::ResolvePath(asks_.paths(), drain.what);
     if (absl::IsUnimplemented(path.status())) return absl::NotFoundError(path.status().message());
@@ -428,7 +490,12 @@ v1::DrainsReply Draining::All() const {
   v1::DrainsReply reply;
   reply.set_mode(ToApi(modes_.mode()));
   reply.set_nothing_moves(!modes_.ActsAtAll());
-  for (const auto& [what, drain] : drains_.entries()) Show(drain, monotonic_.NowNs(), *reply.add_drains());
+  const int64_t now_ns = monotonic_.NowNs();
+  for (const auto& [what, drain] : drains_.entries()) Show(drain, now_ns, *reply.add_drains());
+  for (const NicState& nic : nics_) {
+    if (nic.attached && !nic.has_programs()) reply.add_obstacles(nic.Trouble());
+  }
+  if (std::string other = OtherTraffic(now_ns, nullptr); !other.empty()) reply.add_obstacles(std::move(other));
   return reply;
 }
 
@@ -453,7 +520,8 @@ void Draining::Show(const DrainEntry& drain, int64_t now_ns, v1::Drain& out) con
   out.set_flows_moved(static_cast<uint32_t>(drain.carried.size()) + static_cast<uint32_t>(left));
   out.set_bytes_per_s(static_cast<double>(drain.BytesLastSecond(now_ns)));
   out.set_quiet_s(drain.QuietS(now_ns));
-  out.set_safe(drain.QuietS(now_ns) >= kSafeAfterS && KeepsFree(drain));
+  out.set_safe(IsSafe(drain, now_ns));
+  for (std::string& obstacle : ObstaclesOf(drain, now_ns)) out.add_obstacles(std::move(obstacle));
   for (const auto* held : {&drain.held, &drain.unseen.held}) {
     for (const FlowKey& flow : *held) out.add_held(flow.Id().ToString());
   }

@@ -36,6 +36,8 @@ class Draining {
     std::function<bool()> nic_failover;                // it is on
     std::function<bool()> holds_a_job;                 // a scope lets nothing act for some job
     std::function<bool(const PairKey& pair)> carried;  // its packets leave by another NIC
+    std::function<uint64_t()> overflows;               // flows so far that the table had no room for
+    std::function<bool(const FlowKey& flow)> has_qp;   // the kernel, or a process, lists its queue pair
   };
 
   // seen: who moves the flows whose packets are seen; unseen: those of `others`. All of them outlive it.
@@ -62,6 +64,7 @@ class Draining {
   void Adopt();         // what an earlier agent kept free
   void Look();          // once per window, when the flows were read
   void LookAtUnseen();  // once a second, as owners tell
+  void LookAtOthers();  // once a second: RoCE with addresses that are no peers
   void EndDue();        // once a second
   bool IsDrained(const NicState& nic) const;
 
@@ -72,6 +75,9 @@ class Draining {
   bool LeavesByAnotherNic(const DrainEntry& drain, uint32_t pair) const;
   void Leave(Mover& mover, DrainEntry& drain, const FlowKey& flow, uint32_t pair, bool certainly);
   bool KeepsFree(const DrainEntry& drain) const;
+  bool IsSafe(const DrainEntry& drain, int64_t now_ns) const;
+  std::vector<std::string> ObstaclesOf(const DrainEntry& drain, int64_t now_ns) const;
+  std::string OtherTraffic(int64_t now_ns, const NicState* nic) const;  // of one NIC, or of all with nullptr
   bool Acts(const FlowKey& flow) const;
   void Watch(DrainEntry& drain, int64_t now_ns);
   void WatchUnseen(DrainEntry& drain, const std::vector<UnseenFlows::OnPath>& unseen);
@@ -95,7 +101,12 @@ class Draining {
   Journal& journal_;
   const Asks asks_;
 
-  bool kept_ = true;  // in their file
+  struct Other {
+    uint64_t packets = 0;
+    int64_t seen_ns = 0;  // when it grew
+  };
+  std::map<FlowKey, Other> others_with_;  // RoCE flows whose two addresses are no pair of NICs that is probed
+  bool kept_ = true;                      // in their file
 };
 
 }  // namespace cw::agent

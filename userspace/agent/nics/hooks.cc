@@ -101,7 +101,7 @@ void Hooks::SetTrouble(NicState& nic, const std::string& trouble) {
         absl::StrFormat("NIC %s: the agent's programs see its packets again", nic.config.name));
   } else {
     Log(nic, telemetry::Severity::kAlert,
-        trouble + "; until this is over nothing is steered on this NIC, and its paths are not judged");
+        trouble + "; until this is over no dead path is left on this NIC, and none of its paths is reported");
   }
 }
 

@@ -139,12 +139,13 @@ std::vector<uint64_t> DrainBook::Over(int64_t now_ns) const {
   return over;
 }
 
-pb::DrainOrders DrainBook::OrdersFor(const std::string& host, int64_t now_ns) const {
+pb::DrainOrders DrainBook::OrdersFor(const std::string& host, int64_t now_ns) {
   pb::DrainOrders orders;
   orders.set_instance(instance_);
-  for (const auto& [id, entry] : drains_) {
+  for (auto& [id, entry] : drains_) {
     const pb::FleetDrain& d = entry.drain;
     if (d.end_ns() != 0 && d.end_ns() <= now_ns) continue;
+    entry.asked.insert(host);
     pb::DrainOrder& order = *orders.add_orders();
     order.set_id(id);
     order.set_who(d.who());
@@ -172,11 +173,17 @@ void DrainBook::Take(const std::string& host, const pb::DrainReport& report) {
     const auto entry = drains_.find(report.answers(i).id());
     if (entry == drains_.end()) continue;
     entry->second.answers[host] = Bounded(report.answers(i));
+    entry->second.left.erase(host);
   }
 }
 
 void DrainBook::Forget(const std::string& host) {
-  for (auto& [id, entry] : drains_) entry.answers.erase(host);
+  for (auto& [id, entry] : drains_) {
+    const auto answer = entry.answers.find(host);
+    const bool safe = answer != entry.answers.end() && answer->second.state() == pb::DRAIN_STATE_SAFE;
+    if (entry.asked.contains(host) && !safe) entry.left.insert(host);
+    if (answer != entry.answers.end()) entry.answers.erase(answer);
+  }
 }
 
 const pb::FleetDrain* DrainBook::Find(uint64_t id) const {
@@ -200,7 +207,8 @@ pb::FleetDrain DrainBook::Show(uint64_t id, const std::map<std::string, DrainHos
     const bool itself = out.kind() == "host" && out.name() == name;
     const bool asked = host.connected && host.takes;
     const bool may_cross = host.unheard || crossing.contains(name);
-    if (!asked && (itself ? !host.connected : !may_cross)) continue;
+    const bool left = found->second.left.contains(name);
+    if (!asked && !left && (itself ? !host.connected : !may_cross)) continue;
     pb::FleetDrainHost& line = *out.add_hosts();
     line.set_host(name);
     const auto answer = found->second.answers.find(name);
@@ -210,7 +218,9 @@ pb::FleetDrain DrainBook::Show(uint64_t id, const std::map<std::string, DrainHos
                          ? absl::StrCat("nothing was heard of it since the service began: its paths may cross it; "
                                         "if it left for good: cwctl fleet remove ",
                                         name)
-                         : "its paths crossed it, or may; whether it is silent nobody knows");
+                     : left ? "it was asked, and went before it said that it is safe; start its agent, or see that its "
+                              "traffic has ended"
+                            : "its paths crossed it, or may; whether it is silent nobody knows");
     } else if (!host.takes) {
       line.set_state(kNotAllowed);
       line.set_words("its paths cross it, or may, and its configuration does not let the fleet drain: [fleet] allow");

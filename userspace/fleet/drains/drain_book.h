@@ -45,11 +45,11 @@ class DrainBook {
   void Remove(uint64_t id) { drains_.erase(id); }
   std::vector<uint64_t> Over(int64_t now_ns) const;  // those whose time is over
 
-  // All that this host is asked for.
-  cwfabric::v1::DrainOrders OrdersFor(const std::string& host, int64_t now_ns) const;
+  // All that this host is asked for, from now on.
+  cwfabric::v1::DrainOrders OrdersFor(const std::string& host, int64_t now_ns);
   // Ids that nobody ordered are left out, and so is all beyond the bounds.
   void Take(const std::string& host, const cwfabric::v1::DrainReport& report);
-  // Its answers hold no longer: it goes, or comes with a new run.
+  // Its answers hold no longer: it goes, or comes with a new run. Who had not said that it is safe stays in the way.
   void Forget(const std::string& host);
 
   bool empty() const { return drains_.empty(); }
@@ -72,6 +72,8 @@ class DrainBook {
   struct Entry {
     cwfabric::v1::FleetDrain drain;                            // without hosts
     std::map<std::string, cwfabric::v1::DrainAnswer> answers;  // by host
+    std::set<std::string> asked;
+    std::set<std::string> left;  // hosts that were asked, and went before they said that it is safe
   };
   static std::string NameOf(const cwfabric::v1::FleetDrain& drain);
 

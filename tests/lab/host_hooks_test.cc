@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Others remove or replace an agent's programs while queue pairs send: it reports that, mends it where it can, and
+// blames no peer.
+#include <bpf/bpf.h>
+#include <linux/pkt_cls.h>
+#include <net/if.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "maps/names.h"
+#include "maps/unique_fd.h"
+#include "tests/lab/agent_rig.h"
+#include "userspace/dataplane/tcx_query.h"
+#include "userspace/lab/agent_launcher.h"
+#include "userspace/lab/host_fault.h"
+#include "userspace/lab/monotonic.h"
+#include "userspace/lab/netns.h"
+
+namespace cw::lab {
+namespace {
+
+class HostHooks : public AgentOnFabric {
+ protected:
+  void UpWithTraffic() {
+    TestbedSpec spec = SmallSpec();
+    spec.fabric.lab = "hosthooks";
+    Up(spec);
+    ASSERT_NE(testbed, nullptr);
+    ASSERT_NO_FATAL_FAILURE(StartKnownTraffic());
+    began_ns_ = MonotonicNs();
+  }
+  void InHost(int host, const std::string& line) {
+    EXPECT_TRUE(RunInNetns(testbed->fabric().HostNetns(host),
+                           [&] {
+                             const int code = std::system(absl::StrCat("{ ", line, "; } >/dev/null").c_str());
+                             return code == 0 ? absl::OkStatus() : absl::InternalError(line);
+                           })
+                    .ok())
+        << line;
+  }
+  std::string Pins(int host) const {
+    return absl::StrCat(CW_PIN_ROOT "/", DescribeAgentHost(testbed->fabric(), host).instance);
+  }
+  bool HasPin(int host, const std::string& prefix) const {
+    for (const auto& pin : std::filesystem::directory_iterator(Pins(host))) {
+      if (absl::StartsWith(pin.path().filename().string(), prefix)) return true;
+    }
+    return false;
+  }
+  // A tc program that drops everything, in front of all others.
+  maps::UniqueFd DropBeforeAll(int host) {
+    const bpf_insn code[] = {
+        {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = TC_ACT_SHOT},
+        {.code = BPF_JMP | BPF_EXIT, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0}};
+    const maps::UniqueFd program(bpf_prog_load(BPF_PROG_TYPE_SCHED_CLS, "firewall", "GPL", code, 2, nullptr));
+    EXPECT_TRUE(program.ok()) << strerror(errno);
+    maps::UniqueFd link;
+    EXPECT_TRUE(RunInNetns(testbed->fabric().HostNetns(host), [&] {
+                  LIBBPF_OPTS(bpf_link_create_opts, options, .flags = 1u << 3 /* BPF_F_BEFORE */);
+                  link.reset(bpf_link_create(program.get(), static_cast<int>(if_nametoindex("eth0")),
+                                             static_cast<bpf_attach_type>(dataplane::kTcxEgress), &options));
+                  return absl::OkStatus();
+                }).ok());
+    return link;
+  }
+  bool Said(const std::string& text) {
+    for (const Mark& event : testbed->Events(began_ns_, "nic")) {
+      if (absl::StrContains(event.text, text)) return true;
+    }
+    return false;
+  }
+  std::string Trouble(int host) {
+    const auto status = testbed->agent(host).Status();
+    EXPECT_TRUE(status.ok()) << status.status();
+    return status.ok() ? status->nics(0).trouble() : "";
+  }
+  // Nobody's peer, NIC or path.
+  void ExpectNobodyElseIsBlamed() {
+    for (const Mark& event : testbed->Events(began_ns_, "path"))
+      EXPECT_FALSE(absl::StrContains(event.text, "silent:")) << event.text;
+  }
+  void ExpectAllGoesOn() {
+    EXPECT_TRUE(Eventually([&] { return Trouble(0).empty(); })) << Trouble(0);
+    const absl::Status up = testbed->WaitPathsUp(absl::Seconds(30));
+    EXPECT_TRUE(up.ok()) << up;
+    for (const FlowReport& flow : emulator->TakeSnapshot().flows) EXPECT_FALSE(flow.dead) << "flow " << flow.id;
+  }
+
+  int64_t began_ns_ = 0;
+};
+
+TEST_F(HostHooks, ProgramsThatSomebodyDetachesAreAttachedAgain) {
+  ASSERT_NO_FATAL_FAILURE(UpWithTraffic());
+  InHost(0, HasPin(0, "tcx_") ? absl::StrCat("bpftool link detach pinned ", Pins(0), "/tcx_egress_*")
+                              : "tc qdisc del dev eth0 clsact");
+  EXPECT_TRUE(Eventually([&] { return Said("detached the agent's tc egress program; it is attached again"); }));
+  InHost(0, absl::StrCat("bpftool link detach pinned ", Pins(0), "/xdp_*"));
+  EXPECT_TRUE(Eventually([&] { return Said("detached the agent's XDP program; it is attached again"); }));
+  ExpectAllGoesOn();
+  ExpectNobodyElseIsBlamed();
+}
+
+TEST_F(HostHooks, PinsThatSomebodyRemovesAreMadeAgainForTheNextAgent) {
+  ASSERT_NO_FATAL_FAILURE(UpWithTraffic());
+  InHost(0, absl::StrCat("rm -r ", Pins(0)));
+  EXPECT_TRUE(Eventually([&] { return Said("pins of the agent's programs and maps; they are made again"); }));
+  ASSERT_TRUE(KillAgent(*testbed, 0).ok());
+  ASSERT_TRUE(testbed->StartAgent(0).ok());
+  const auto status = testbed->agent(0).Status();
+  ASSERT_TRUE(status.ok()) << status.status();
+  EXPECT_EQ(status->nics(0).ingress(), "native");
+  ExpectAllGoesOn();
+}
+
+// As a firewall's, or a shaper's: what ends a packet's path before our program is named, and peers are not blamed.
+TEST_F(HostHooks, AProgramBeforeOursThatDropsIsNamed) {
+  ASSERT_NO_FATAL_FAILURE(UpWithTraffic());
+  emulator.reset();  // its queue pairs would give up
+  if (!HasPin(0, "tcx_")) GTEST_SKIP() << "skipped: this kernel has no tcx (Linux 6.6)";
+  maps::UniqueFd link = DropBeforeAll(0);
+  ASSERT_TRUE(link.ok()) << strerror(errno);
+  EXPECT_TRUE(Eventually([&] { return absl::StrContains(Trouble(0), "firewall"); })) << Trouble(0);
+  EXPECT_TRUE(Said("its own probes do not reach the agent's tc egress program"));
+  const auto doctor = testbed->agent(0).Doctor({});
+  ASSERT_TRUE(doctor.ok());
+  EXPECT_TRUE(std::any_of(doctor->checks().begin(), doctor->checks().end(), [](const v1::Check& check) {
+    return check.result() == v1::Check::RESULT_FAIL && absl::StrContains(check.seen(), "firewall");
+  }));
+  link.reset();
+  EXPECT_TRUE(Eventually([&] { return Trouble(0).empty(); })) << Trouble(0);
+  ExpectNobodyElseIsBlamed();
+}
+
+}  // namespace
+}  // namespace cw::lab
