@@ -24,10 +24,10 @@ TEST(Rounds, AWindowReadsThenRecoversThenBalances) {
 
 TEST(Rounds, ASecondKeepsTheProgramsTrustedFirst) {
   EXPECT_THAT(Agent::OrderOf(Agent::Round::kSecond),
-              ElementsAre("watchdog", "lease", "session", "pairs", "met wishes", "link flaps", "carriers", "deadlines",
-                          "scopes", "dry run", "causes", "gaps", "due drains", "owners' moves", "owners' drains",
-                          "owners' returns", "received flows", "unseen queue pairs", "labels", "clock's pairs",
-                          "idle flows", "flow table", "events file", "meters"));
+              ElementsAre("watchdog", "lease", "session", "pairs", "met wishes", "link flaps", "carriers", "addresses",
+                          "deadlines", "scopes", "dry run", "causes", "gaps", "due drains", "owners' moves",
+                          "owners' drains", "owners' returns", "received flows", "unseen queue pairs", "labels",
+                          "clock's pairs", "idle flows", "flow table", "events file", "meters"));
 }
 
 }  // namespace

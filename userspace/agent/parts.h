@@ -5,6 +5,8 @@
 
 namespace cw::agent {
 
+class AddressNews;
+class Addresses;
 class BalanceMoves;
 class Breaker;
 class CarryKernel;

@@ -177,13 +177,13 @@ v1::DoctorReply StatusView::Doctor() const {
     asks_.add_transport(nic, status);
     const std::string& how = status.transport();  // kernel, verbs, or none
     input.nics.push_back(
-        {nic.config.name,
+        {nic.device,
          !nic.attached                                    ? "none"
          : nic.attach.mode == dataplane::XdpMode::kNative ? "native"
                                                           : "generic",
          how == "none" ? absl::StrCat(nic.note, nic.note.empty() ? "" : "; ", "no probes: ", status.transport_note())
                        : nic.note,
-         how == "verbs" ? status.transport_note() : ""});
+         how == "verbs" ? status.transport_note() : "", nic.Trouble(), nic.Note()});
   }
   input.hashing = HostHashing(paths_.Hashing());
   input.prober_realtime = vitals_.prober.realtime;
