@@ -239,7 +239,7 @@ class Agent final : public api::AgentView {
   std::unique_ptr<Carriers> carriers_;
   std::unique_ptr<Addresses> addresses_;
   std::unique_ptr<dataplane::LinkNews> link_news_;
-  std::unique_ptr<AddressNews> address_news_;
+  std::unique_ptr<AddressWatch> address_watch_;
   std::unique_ptr<Modes> modes_;
   std::unique_ptr<Scopes> scopes_;
   std::unique_ptr<Lease> lease_;

@@ -13,7 +13,7 @@
 #include "userspace/agent/host_net.h"
 #include "userspace/agent/modes.h"
 #include "userspace/agent/nic_address.h"
-#include "userspace/agent/nics/address_news.h"
+#include "userspace/agent/nics/address_watch.h"
 #include "userspace/agent/nics/addresses.h"
 #include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/nics/carry_kernel.h"
@@ -147,14 +147,14 @@ absl::Status Agent::OpenAddresses() {
   addresses_ = std::make_unique<Addresses>(nics_, journal_,
                                            Addresses::Asks{.addresses = ReadHostAddresses, .links = ReadHostLinks});
   addresses_->LookAtAll();
-  absl::StatusOr<std::unique_ptr<AddressNews>> news = AddressNews::Open();
-  if (!news.ok()) {
-    spdlog::warn("addresses of NICs are looked at once a second only: {}", std::string(news.status().message()));
+  absl::StatusOr<std::unique_ptr<AddressWatch>> watch = AddressWatch::Open();
+  if (!watch.ok()) {
+    spdlog::warn("addresses of NICs are looked at once a second only: {}", std::string(watch.status().message()));
     return absl::OkStatus();
   }
-  address_news_ = *std::move(news);
-  return loop_->AddFd(address_news_->fd(), [this] {
-    const AddressNews::Changed changed = address_news_->Take();
+  address_watch_ = *std::move(watch);
+  return loop_->AddFd(address_watch_->fd(), [this] {
+    const AddressWatch::Changed changed = address_watch_->Take();
     const bool ours =
         std::any_of(nics_.begin(), nics_.end(), [&](const NicState& nic) { return changed.Has(nic.address); });
     if (!ours) return;

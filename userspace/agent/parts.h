@@ -5,8 +5,8 @@
 
 namespace cw::agent {
 
-class AddressNews;
 class Addresses;
+class AddressWatch;
 class BalanceMoves;
 class Breaker;
 class CarryKernel;

@@ -43,7 +43,7 @@
 #include "userspace/agent/link_file.h"
 #include "userspace/agent/log_output.h"
 #include "userspace/agent/modes.h"
-#include "userspace/agent/nics/address_news.h"
+#include "userspace/agent/nics/address_watch.h"
 #include "userspace/agent/nics/addresses.h"
 #include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/nics/carry_kernel.h"

@@ -14,7 +14,7 @@ constexpr uint32_t kLoopback = 1;  // its ifindex in each network namespace
 
 }  // namespace
 
-// A device that is gone took its address along; that is told as such.
+// A device that is gone took its address along: its removal is the event.
 void Addresses::LookAtAll() {
   absl::StatusOr<std::vector<HostAddress>> addresses = asks_.addresses();
   if (!addresses.ok()) return;

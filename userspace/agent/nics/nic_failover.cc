@@ -65,7 +65,7 @@ void NicFailover::TellOfSmallMtus() const {
 std::vector<control::NicPair> NicFailover::LookAtPairs() {
   // News may be held back, and asking for counts takes the lock of all network devices.
   for (NicState& nic : nics_) {
-    if (nic.removed) continue;  // another device may have the name
+    if (nic.removed) continue;  // another device may have its name
     const absl::StatusOr<bool> up = kernel_.LinkUp(nic.device);
     if (up.ok() && *up != nic.carrier) asks_.look_at_carrier(nic);
   }

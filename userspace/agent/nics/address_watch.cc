@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "userspace/agent/nics/address_news.h"
+#include "userspace/agent/nics/address_watch.h"
 
 #include <linux/rtnetlink.h>
 #include <sys/socket.h>
@@ -12,7 +12,7 @@
 
 namespace cw::agent {
 
-absl::StatusOr<std::unique_ptr<AddressNews>> AddressNews::Open() {
+absl::StatusOr<std::unique_ptr<AddressWatch>> AddressWatch::Open() {
   maps::UniqueFd fd(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC | SOCK_NONBLOCK, NETLINK_ROUTE));
   if (!fd.ok()) return absl::ErrnoToStatus(errno, "open a netlink socket for notifications of addresses");
   sockaddr_nl address = {};
@@ -20,10 +20,10 @@ absl::StatusOr<std::unique_ptr<AddressNews>> AddressNews::Open() {
   address.nl_groups = RTMGRP_IPV4_IFADDR | RTMGRP_IPV6_IFADDR;
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0)
     return absl::ErrnoToStatus(errno, "listen to notifications of addresses");
-  return std::unique_ptr<AddressNews>(new AddressNews(std::move(fd)));
+  return std::unique_ptr<AddressWatch>(new AddressWatch(std::move(fd)));
 }
 
-AddressNews::Changed AddressNews::Take() {
+AddressWatch::Changed AddressWatch::Take() {
   Changed changed;
   alignas(nlmsghdr) char buffer[32768];
   while (true) {

@@ -15,10 +15,10 @@
 
 namespace cw::agent {
 
-class AddressNews {
+class AddressWatch {
  public:
   // An error: the kernel gives no socket.
-  static absl::StatusOr<std::unique_ptr<AddressNews>> Open();
+  static absl::StatusOr<std::unique_ptr<AddressWatch>> Open();
 
   int fd() const { return fd_.get(); }  // readable when there are notifications
 
@@ -30,7 +30,7 @@ class AddressNews {
   Changed Take();  // does not wait
 
  private:
-  explicit AddressNews(maps::UniqueFd fd) : fd_(std::move(fd)) {}
+  explicit AddressWatch(maps::UniqueFd fd) : fd_(std::move(fd)) {}
   maps::UniqueFd fd_;
 };
 
