@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <map>
 
 #include "tests/unit/agent_fakes.h"
 #include "tests/unit/time_units.h"
@@ -24,7 +25,7 @@ class CarriersPart : public ::testing::Test {
   }
 
   void Read(bool up, uint64_t downs) {
-    reading_ = metrics::LinkReading{.up = up, .downs = downs};
+    reading_ = metrics::LinkReading{.up = up, .downs = downs, .name = "eth0"};
     carriers_.LookAtAll();
   }
   uint64_t Outages() {
@@ -43,7 +44,8 @@ class CarriersPart : public ::testing::Test {
                    clock_,
                    host_.events,
                    {}};
-  absl::StatusOr<metrics::LinkReading> reading_ = metrics::LinkReading{.up = true, .downs = 5};
+  absl::StatusOr<metrics::LinkReading> reading_ = metrics::LinkReading{.up = true, .downs = 5, .name = "eth0"};
+  std::map<uint32_t, absl::StatusOr<metrics::LinkReading>> devices_;  // where they are others than reading_
   absl::StatusOr<uint32_t> ifindex_ = OnePair::kIfindex;
   bool there_ = true, helped_ = false;
   int changed_ = 0;
@@ -53,7 +55,11 @@ class CarriersPart : public ::testing::Test {
                      clock_,
                      clock_,
                      host_.events,
-                     {.read = [this](const std::string&) { return reading_; },
+                     {.read =
+                          [this](uint32_t ifindex) {
+                            const auto at = devices_.find(ifindex);
+                            return at == devices_.end() ? reading_ : at->second;
+                          },
                       .ifindex_of = [this](const std::string&) { return ifindex_; },
                       .is_there = [this](const config::NicConfig&) { return there_; },
                       .helped = [this](const NicState&) { return helped_; },
@@ -123,6 +129,7 @@ TEST_F(CarriersPart, ADeadPathIsLaidToTheCarrierThatWasLostSinceItsLastSignOfLif
 TEST_F(CarriersPart, ADeviceThatWasMadeAnewEndsTheAgentWhenAllAreThere) {
   there_ = false;
   ifindex_ = absl::NotFoundError("");
+  reading_ = absl::NotFoundError("");
   carriers_.OnNews({.ifindexes = {OnePair::kIfindex}, .removed = {OnePair::kIfindex}});
   EXPECT_EQ(changed_, 1);
   ifindex_ = OnePair::kIfindex + 5;
@@ -132,6 +139,72 @@ TEST_F(CarriersPart, ADeviceThatWasMadeAnewEndsTheAgentWhenAllAreThere) {
   carriers_.LookAtAll();
   ASSERT_THAT(ends_, SizeIs(1));
   EXPECT_THAT(ends_[0].text, HasSubstr("NIC eth0 was removed and is there again"));
+}
+
+TEST_F(CarriersPart, ARenamedDeviceIsFollowedAndSaysSoOnce) {
+  ifindex_ = absl::NotFoundError("");
+  reading_->name = "rail0";
+  carriers_.OnNews({.ifindexes = {OnePair::kIfindex}});
+  carriers_.LookAtAll();
+  ASSERT_THAT(host_.events.all, SizeIs(1));
+  EXPECT_EQ(host_.events.all[0].text, "NIC eth0 is now called rail0");
+  EXPECT_EQ(host_.events.all[0].severity, telemetry::Severity::kNotice);
+  const NicState& nic = host_.nics[0];
+  EXPECT_TRUE(nic.link_up);
+  EXPECT_EQ(nic.device, "rail0");
+  EXPECT_EQ(nic.Trouble(), "");
+  EXPECT_EQ(nic.Note(), "eth0 is now called rail0: the agent follows it; name it so in the configuration");
+  EXPECT_EQ(Outages(), 0u);
+  host_.events.Take();
+  carriers_.OnRdmaPort("eth0", false);
+  EXPECT_THAT(host_.events.all, IsEmpty()) << "another device has that name";
+  carriers_.OnRdmaPort("rail0", false);
+  EXPECT_THAT(host_.events.all, SizeIs(1));
+  carriers_.OnRdmaPort("rail0", true);
+  host_.events.Take();
+  reading_->name = "eth0";
+  carriers_.LookAtAll();
+  ASSERT_THAT(host_.events.all, SizeIs(1));
+  EXPECT_EQ(host_.events.all[0].text, "NIC eth0 is called so again");
+  EXPECT_EQ(nic.Note(), "");
+}
+
+TEST_F(CarriersPart, ADeviceThatTakesTheNameOfARenamedOneIsNotTakenForIt) {
+  reading_->name = "rail0";
+  ifindex_ = OnePair::kIfindex + 5;  // of eth0, which is down; the fixture has no word of it
+  carriers_.LookAtAll();
+  carriers_.LookAtAll();
+  EXPECT_THAT(ends_, IsEmpty());
+  EXPECT_TRUE(host_.nics[0].link_up);
+  EXPECT_THAT(host_.events.all, SizeIs(1));
+}
+
+TEST_F(CarriersPart, TwoThatSwapTheirNamesAreBothFollowed) {
+  constexpr uint32_t kOther = OnePair::kIfindex + 1;
+  host_.nics.push_back({.config = {.name = "eth1"}, .device = "eth1", .ifindex = kOther});
+  reading_->name = "eth1";
+  devices_.emplace(kOther, metrics::LinkReading{.up = false, .downs = 1, .name = "eth0"});
+  carriers_.LookAtAll();
+  EXPECT_TRUE(host_.nics[0].link_up);
+  EXPECT_FALSE(host_.nics[1].link_up) << "each by its own device";
+  EXPECT_EQ(host_.nics[0].Note(), "eth0 is now called eth1: the agent follows it; name it so in the configuration");
+  EXPECT_EQ(host_.nics[1].Note(), "eth1 is now called eth0: the agent follows it; name it so in the configuration");
+  EXPECT_THAT(ends_, IsEmpty());
+}
+
+TEST_F(CarriersPart, ANameThatAnotherOfOurNicsHasGotIsNoReturn) {
+  constexpr uint32_t kOther = OnePair::kIfindex + 1;
+  host_.nics.push_back({.config = {.name = "eth1"}, .device = "eth1", .ifindex = kOther});
+  devices_.emplace(kOther, metrics::LinkReading{.up = true, .downs = 1, .name = "eth0"});
+  reading_ = absl::NotFoundError("");
+  ifindex_ = kOther;
+  carriers_.LookAtAll();
+  carriers_.LookAtAll();
+  EXPECT_THAT(ends_, IsEmpty());
+  EXPECT_FALSE(host_.nics[0].link_up);
+  EXPECT_TRUE(host_.nics[1].link_up);
+  EXPECT_THAT(host_.nics[0].Trouble(), HasSubstr("eth0 was removed; the agent starts anew once"));
+  EXPECT_THAT(host_.events.all[0].text, HasSubstr("NIC eth0: its link is down, the device was removed"));
 }
 
 }  // namespace

@@ -136,7 +136,7 @@ struct OnePair {
     state->ifindex = kIfindex;
     state->peer = "h2";
     pairs[index] = std::move(state);
-    nics.push_back({.config = {.name = "eth0"}, .ifindex = kIfindex, .address = local});
+    nics.push_back({.config = {.name = "eth0"}, .device = "eth0", .ifindex = kIfindex, .address = local});
     names.names[remote] = "h2";
   }
   PairState& pair() { return *pairs.at(index); }

@@ -34,7 +34,7 @@ struct FakeCarryKernel final : CarryKernel {
   }
   void EraseIn(const cw_carry_key& key) override { ins.erase(key.tag); }
   absl::StatusOr<bool> LinkUp(const std::string&) const override { return absl::UnavailableError(""); }
-  absl::StatusOr<std::array<uint8_t, 6>> MacOf(const std::string&) const override {
+  absl::StatusOr<std::array<uint8_t, 6>> MacOf(uint32_t) const override {
     return std::array<uint8_t, 6>{2, 0, 0, 0, 0, 7};
   }
   absl::StatusOr<dataplane::Neighbour> NextHop(uint32_t, const Addr&, const Addr&) const override {
@@ -67,7 +67,8 @@ class NicFailoverPart : public ::testing::Test {
     pair->ifindex = OnePair::kIfindex + 1;
     pair->peer = "h2";
     host_.pairs[other_] = std::move(pair);
-    host_.nics.push_back({.config = {.name = "eth1"}, .ifindex = OnePair::kIfindex + 1, .address = local});
+    host_.nics.push_back(
+        {.config = {.name = "eth1"}, .device = "eth1", .ifindex = OnePair::kIfindex + 1, .address = local});
     for (NicState& nic : host_.nics) nic.attached = true;
   }
   // Looks every 10 ms; the pairs of NICs whose links are up answer.

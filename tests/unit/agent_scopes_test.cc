@@ -34,7 +34,7 @@ config::ScopeConfig OfJob(const std::string& label, config::Mode mode) { return 
 class ScopesPart : public ::testing::Test {
  protected:
   ScopesPart() {
-    host_.nics.push_back({.config = {.name = "eth1"}, .ifindex = 3});
+    host_.nics.push_back({.config = {.name = "eth1"}, .device = "eth1", .ifindex = 3});
     host_.AddPaths({100, 101, 102});
     modes_.Begin(Mode::kOptimize, {}, /*adopted=*/false);
     modes_.Narrow([this](uint32_t pair, const FlowKey* flow) { return scopes_.Withheld(pair, flow); });

@@ -11,10 +11,11 @@
 #include <thread>
 
 #include "tests/unit/agent_fakes.h"
+#include "tests/unit/no_descriptors.h"
 #include "tests/unit/time_units.h"
 #include "userspace/agent/certificates.h"
+#include "userspace/agent/host_net.h"
 #include "userspace/agent/loop.h"
-#include "userspace/agent/nic_address.h"
 #include "userspace/agent/paths/damping.h"
 #include "userspace/agent/resource_meter.h"
 #include "userspace/agent/rules_of_config.h"
@@ -183,13 +184,23 @@ TEST_F(DampingPart, OnlyPathsThatMayBeJudgedAreJudged) {
   EXPECT_EQ(JudgedSlots(host_.shared()), (1u << 0) | (1u << 2));
 }
 
-TEST(NicAddress, LoopbackIsTheMachinesOwn) {
-  EXPECT_EQ(FirstAddress("lo")->ToString(), "127.0.0.1");
-  EXPECT_TRUE(HasAddress("lo", *Addr::Parse("127.0.0.1")));
-  EXPECT_FALSE(HasAddress("lo", *Addr::Parse("10.9.9.9")));
-  EXPECT_FALSE(HasAddress("no-such-nic", *Addr::Parse("127.0.0.1")));
-  EXPECT_TRUE(IsLoopback("lo"));
-  EXPECT_FALSE(FirstAddress("no-such-nic").ok());
+TEST(HostNet, LoopbackIsTheMachinesOwn) {
+  const absl::StatusOr<HostNet> net = ReadHostNet();
+  ASSERT_TRUE(net.ok()) << net.status();
+  const HostLink* loopback = net->LinkCalled("lo");
+  ASSERT_NE(loopback, nullptr);
+  EXPECT_EQ(loopback->ifindex, 1u);
+  EXPECT_TRUE(loopback->loopback);
+  EXPECT_EQ(net->LinkAt(1), loopback);
+  EXPECT_TRUE(net->HasAddressOn(1, *Addr::Parse("127.0.0.1")));
+  EXPECT_FALSE(net->HasAddressOn(1, *Addr::Parse("10.9.9.9")));
+  EXPECT_EQ(net->LinkCalled("no-such-nic"), nullptr);
+}
+
+TEST(HostNet, WithoutADescriptorNothingIsKnown) {
+  const NoDescriptors none;
+  ASSERT_TRUE(none.none_left());
+  EXPECT_TRUE(absl::IsUnavailable(ReadHostNet().status()));
 }
 
 TEST(Certificates, NothingIsLookedAtWhereNobodyListensAndWhatIsMissingIsAProblem) {

@@ -328,6 +328,13 @@ TEST_F(WholeDoctor, TheAgentsFactsAreJudged) {
   input_.nics[0].probes = "probes by mlx5_0/qp0x11";
   EXPECT_EQ(Examine()["xdp eth0"].seen, "not attached: it offloads RoCE; probes by mlx5_0/qp0x11");
   EXPECT_THAT(Examine()["xdp eth0"].todo, HasSubstr("paths are measured"));
+  input_.nics[0].renamed = "rail0 is now called eth0";
+  EXPECT_EQ(Examine()["link eth0"].result, Result::kWarn);
+  EXPECT_EQ(Examine()["link eth0"].seen, "rail0 is now called eth0");
+  input_.nics[0].trouble = "address 10.0.0.1 is gone from eth0";
+  EXPECT_EQ(Examine()["link eth0"].result, Result::kFail);
+  EXPECT_EQ(Examine()["link eth0"].seen, "address 10.0.0.1 is gone from eth0");
+  input_.nics[0].trouble = input_.nics[0].renamed = "";
   input_.nics[0].ingress = "native";
   input_.hashing = Hashing::kPorts;
   input_.prober_realtime = true;

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -107,6 +108,7 @@ class Agent final : public api::AgentView {
   };
   ProbeRecords probe_records() const { return {records_read_.load(), records_lost_.load(), late_ns_.load()}; }
   const std::string& host_name() const { return vitals_.host_name; }  // as of Start
+  std::map<std::string, uint32_t> Ifindexes() const;                  // by the NIC's name; known once it has started
 
   // Whose work follows whose.
   enum class Round : uint8_t {
@@ -144,6 +146,7 @@ class Agent final : public api::AgentView {
   absl::Status OpenNicFailover();
   absl::Status OpenCarriers();
   absl::Status OpenHooks();
+  absl::Status OpenAddresses();
   absl::Status OpenSources();
   absl::Status OpenRdmaWatch();
   absl::Status OpenIntake();
@@ -236,7 +239,9 @@ class Agent final : public api::AgentView {
   std::unique_ptr<Rerolls> rerolls_;
   std::unique_ptr<Carriers> carriers_;
   std::unique_ptr<Hooks> hooks_;
+  std::unique_ptr<Addresses> addresses_;
   std::unique_ptr<dataplane::LinkNews> link_news_;
+  std::unique_ptr<AddressWatch> address_watch_;
   std::unique_ptr<Modes> modes_;
   std::unique_ptr<Scopes> scopes_;
   std::unique_ptr<Lease> lease_;

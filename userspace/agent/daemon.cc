@@ -62,6 +62,11 @@ std::unique_ptr<metrics::Exporter> StartMetrics(const config::Config& config, Ag
                                    .boot = BootId()};
   if (options.listen.kind == config::Listen::Kind::kNone) return nullptr;
   for (const config::NicConfig& nic : config.nics) options.nics.push_back(nic.name);
+  options.read_link = [ifindexes = agent.Ifindexes()](const std::string& nic) -> absl::StatusOr<metrics::LinkReading> {
+    const auto at = ifindexes.find(nic);
+    if (at == ifindexes.end()) return absl::NotFoundError(nic);
+    return metrics::ReadLink(at->second);
+  };
   std::unique_ptr<metrics::Exporter> exporter;
   const absl::Status status = rights::RunWithout(
       [&] { exporter = metrics::Exporter::Start(std::move(options), agent, [&agent] { return agent.PathTotals(); }); });
@@ -123,7 +128,8 @@ void Reload(config::Config& running, const std::string& path, Agent& agent, Besi
   }
   // What was wrong with it before holds up nothing else.
   const bool other_fleet = AnyOf(config::Changes(running, *fresh), "fleet.");
-  if (const absl::Status status = other_fleet ? CheckFleet(*fresh) : absl::OkStatus(); !status.ok()) {
+  const absl::Status fleet = other_fleet ? CheckFleet(*fresh) : absl::OkStatus();
+  if (const absl::Status status = Together({CheckNewNics(running, *fresh), fleet}); !status.ok()) {
     agent.Tell({.type = "config",
                 .alert = true,
                 .text = "nothing is changed, this host lacks what the file names: " + std::string(status.message())});

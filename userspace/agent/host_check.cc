@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <set>
@@ -11,7 +12,6 @@
 #include "absl/strings/str_join.h"
 #include "userspace/agent/nic_address.h"
 #include "userspace/api/unix_peer.h"
-#include "userspace/dataplane/netdev.h"
 #include "userspace/tls/certificate.h"
 #include "userspace/tls/revocation.h"
 
@@ -53,13 +53,45 @@ absl::Status CheckFleet(const config::Config& config) {
   return Together({At("[fleet]", tls::Load(files).status()), CheckFolder("fleet.spool_dir", config.SpoolDir())});
 }
 
-absl::Status CheckNic(const config::NicConfig& nic) {
-  if (absl::Status status = dataplane::IfindexOf(nic.name).status(); !status.ok()) return status;
-  if (IsLoopback(nic.name))
+absl::Status CheckNic(const HostNet& net, const config::NicConfig& nic) {
+  const absl::StatusOr<uint32_t> ifindex = DeviceCalled(net, nic.name);
+  if (!ifindex.ok()) return ifindex.status();
+  if (net.LinkAt(*ifindex)->loopback)
     return absl::FailedPreconditionError(absl::StrCat(
         "NIC ", nic.name,
         " is this host's loopback, on which no peer is; name the device that the cable is on (ip -br link)"));
-  return (nic.address == "auto" ? FirstAddress(nic.name) : Addr::Parse(nic.address)).status();
+  return AddressOf(net, nic).status();
+}
+
+absl::StatusOr<Addr> AddressOf(const HostNet& net, const config::NicConfig& nic) {
+  const absl::StatusOr<uint32_t> ifindex = DeviceCalled(net, nic.name);
+  if (!ifindex.ok()) return ifindex.status();
+  if (nic.address == "auto") return FirstAddress(net, *ifindex);
+  absl::StatusOr<Addr> address = Addr::Parse(nic.address);
+  if (!address.ok()) return address.status();
+  const std::string why = WhyNoAddress(net, *ifindex, nic.name, *address);
+  if (why.empty()) return *address;
+  const bool elsewhere = std::any_of(net.addresses.begin(), net.addresses.end(),
+                                     [&](const HostAddress& a) { return a.address == *address; });
+  return absl::FailedPreconditionError(
+      absl::StrCat("NIC ", nic.name, ": ", elsewhere ? why : absl::StrCat("this host has no address ", nic.address),
+                   "; addresses of ", nic.name, ": ", AddressesOf(net, *ifindex)));
+}
+
+absl::Status CheckNic(const config::NicConfig& nic) {
+  const absl::StatusOr<HostNet> net = ReadHostNet();
+  return net.ok() ? CheckNic(*net, nic) : net.status();
+}
+
+absl::Status CheckNewNics(const config::Config& running, const config::Config& fresh) {
+  std::vector<absl::Status> problems;
+  for (const config::NicConfig& nic : fresh.nics) {
+    const bool known = std::any_of(running.nics.begin(), running.nics.end(), [&](const config::NicConfig& r) {
+      return r.name == nic.name && r.address == nic.address;
+    });
+    if (!known) problems.push_back(At(nic.origin, CheckNic(nic)));
+  }
+  return Together(problems);
 }
 
 absl::Status Together(const std::vector<absl::Status>& problems) {
@@ -74,7 +106,10 @@ absl::Status Together(const std::vector<absl::Status>& problems) {
 
 absl::Status CheckHost(const config::Config& config) {
   std::vector<absl::Status> problems;
-  for (const config::NicConfig& nic : config.nics) problems.push_back(At(nic.origin, CheckNic(nic)));
+  const absl::StatusOr<HostNet> net = ReadHostNet();
+  problems.push_back(net.status());
+  for (const config::NicConfig& nic : config.nics)
+    if (net.ok()) problems.push_back(At(nic.origin, CheckNic(*net, nic)));
   problems.push_back(config::LoadPeers(config).status());
   problems.push_back(At("keys.secret_file", config::CheckSecretFile(config.keys.secret_file)));
   problems.push_back(At("keys.second_secret_file", config::CheckSecretFile(config.keys.second_secret_file)));

@@ -7,7 +7,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "userspace/agent/host_net.h"
 #include "userspace/config/config.h"
+#include "userspace/model/addr.h"
 
 namespace cw::agent {
 
@@ -18,8 +21,15 @@ absl::Status CheckHost(const config::Config& config);
 // fleet service. Changes nothing.
 absl::Status CheckFleet(const config::Config& config);
 
-// Of that NIC alone: it is there, and has the address that probes need.
-absl::Status CheckNic(const config::NicConfig& nic);
+// Of that NIC alone: a device has this very name, and the address that probes need is there.
+absl::Status CheckNic(const HostNet& net, const config::NicConfig& nic);
+absl::Status CheckNic(const config::NicConfig& nic);  // as the kernel lists devices and addresses now
+// The address of its probes: the one that the configuration names, or the first of the device.
+absl::StatusOr<Addr> AddressOf(const HostNet& net, const config::NicConfig& nic);
+
+// Of those NICs of a configuration read anew whose name or address is another than what runs: what was wrong with the
+// others before holds up nothing else.
+absl::Status CheckNewNics(const config::Config& running, const config::Config& fresh);
 
 // All of them as one; OK when all are.
 absl::Status Together(const std::vector<absl::Status>& problems);

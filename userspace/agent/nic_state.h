@@ -17,7 +17,8 @@
 namespace cw::agent {
 
 struct NicState {
-  config::NicConfig config;
+  config::NicConfig config;  // its name there is what it is shown as
+  std::string device;        // what the device with this ifindex is called now: the kernel is asked by it
   uint32_t ifindex = 0;
   Addr address;
   uint32_t mtu = 0;
@@ -25,7 +26,8 @@ struct NicState {
   bool carrier = true;
   bool rdma_down = false;       // a port of an RDMA device on it
   bool carrier_known = false;   // it was read once
-  bool removed = false;         // the device went away since the start
+  bool removed = false;         // the device went away since the start; never followed by its name after that
+  std::string no_address;       // where its address is instead, "" while it is there
   uint64_t carrier_losses = 0;  // as the kernel counts them
   int64_t carrier_lost_ns = 0;  // monotonic; when the last one was noticed; 0: never
   dataplane::AttachInfo attach;
@@ -46,9 +48,26 @@ struct NicState {
 
   // Do our programs see its packets now?
   bool has_programs() const { return attached && hooks_trouble.empty(); }
-  // What is wrong with it now, for people; "": nothing.
-  std::string Trouble() const { return hooks_trouble; }
+  std::string DeviceTrouble() const;  // the first thing wrong with the device or its address, ""
+  std::string Trouble() const;        // … or with our programs on it
+  std::string Note() const;           // what is not wrong and ought to be set right, ""
 };
+
+inline std::string NicState::DeviceTrouble() const {
+  if (removed)
+    return config.name + " was removed; the agent starts anew once each NIC is there by its name, with its address";
+  return no_address;
+}
+
+inline std::string NicState::Trouble() const {
+  const std::string device_trouble = DeviceTrouble();
+  return device_trouble.empty() ? hooks_trouble : device_trouble;
+}
+
+inline std::string NicState::Note() const {
+  if (removed || device.empty() || device == config.name) return "";
+  return config.name + " is now called " + device + ": the agent follows it; name it so in the configuration";
+}
 
 using NicTable = std::vector<NicState>;  // in the order of the configuration
 

@@ -11,8 +11,12 @@
 #include "userspace/agent/control_record.h"
 #include "userspace/agent/engine_mail.h"
 #include "userspace/agent/flows/draining.h"
+#include "userspace/agent/host_check.h"
+#include "userspace/agent/host_net.h"
 #include "userspace/agent/modes.h"
 #include "userspace/agent/nic_address.h"
+#include "userspace/agent/nics/address_watch.h"
+#include "userspace/agent/nics/addresses.h"
 #include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/nics/carry_kernel.h"
 #include "userspace/agent/nics/hooks.h"
@@ -38,14 +42,6 @@ double LinkRateBps(const config::NicConfig& nic) {
   double mbps = 0;
   if (!std::filesystem::exists(folder + "/device", error) || !(std::ifstream(folder + "/speed") >> mbps)) return 0;
   return std::max(mbps, 0.0) * 1e6;
-}
-
-// With an address that the next start would find.
-bool NicIsThere(const config::NicConfig& nic) {
-  if (!dataplane::IfindexOf(nic.name).ok()) return false;
-  if (nic.address == "auto") return FirstAddress(nic.name).ok();
-  const absl::StatusOr<Addr> wanted = Addr::Parse(nic.address);
-  return wanted.ok() && HasAddress(nic.name, *wanted);
 }
 
 // Those that are not ours, by hook and name; none where they may not be listed.
@@ -87,13 +83,14 @@ absl::Status Agent::OpenNics() {
           .put = [&lines](uint32_t ifindex, const cw_nic_line& line) { return lines.Put(ifindex, line).ok(); },
           .erase = [&lines](uint32_t ifindex) { (void)lines.Delete(ifindex); }},
       [this](const NicState& nic) { return verbs_->StampsOf(nic); }, options_.lab_nic_clock);
+  const absl::StatusOr<HostNet> net = ReadHostNet();
+  if (!net.ok()) return net.status();
   for (const config::NicConfig& nic_config : options_.config.nics) {
-    NicState nic{.config = nic_config};
-    absl::StatusOr<uint32_t> ifindex = dataplane::IfindexOf(nic_config.name);
+    NicState nic{.config = nic_config, .device = nic_config.name};
+    absl::StatusOr<uint32_t> ifindex = DeviceCalled(*net, nic_config.name);
     if (!ifindex.ok()) return ifindex.status();
     nic.ifindex = *ifindex;
-    absl::StatusOr<Addr> address =
-        nic_config.address == "auto" ? FirstAddress(nic_config.name) : Addr::Parse(nic_config.address);
+    absl::StatusOr<Addr> address = AddressOf(*net, nic_config);
     if (!address.ok()) return address.status();
     nic.address = *address;
     nic.rate_bps = LinkRateBps(nic_config);
@@ -152,9 +149,9 @@ absl::Status Agent::OpenNicFailover() {
 absl::Status Agent::OpenCarriers() {
   carriers_ = std::make_unique<Carriers>(
       nics_, *link_flaps_, *clock_, monotonic_, journal_,
-      Carriers::Asks{.read = metrics::ReadLink,
+      Carriers::Asks{.read = [](uint32_t ifindex) { return metrics::ReadLink(ifindex); },
                      .ifindex_of = dataplane::IfindexOf,
-                     .is_there = NicIsThere,
+                     .is_there = [](const config::NicConfig& nic) { return CheckNic(nic).ok(); },
                      .helped =
                          [this](const NicState& nic) {
                            return nic_failover_->on() &&
@@ -184,10 +181,36 @@ absl::Status Agent::OpenHooks() {
               [this](const NicState& nic) {
                 return dataplane_->Attach(nic.ifindex, nic.config.rx_stamps == config::RxStamps::kHardware);
               },
-          .others = [](const NicState& nic) { return OtherPrograms(nic.config.name); },
+          .others = [](const NicState& nic) { return OtherPrograms(nic.device); },
           .rounds = [this](const NicState& nic) { return RoundsOf(nic, pairs_, control_->session(), *engine_); },
           .restore_pins = [this] { return dataplane_->RestorePins(); }});
   return absl::OkStatus();
+}
+
+absl::Status Agent::OpenAddresses() {
+  addresses_ = std::make_unique<Addresses>(nics_, journal_,
+                                           Addresses::Asks{.addresses = ReadHostAddresses, .links = ReadHostLinks});
+  addresses_->LookAtAll();
+  absl::StatusOr<std::unique_ptr<AddressWatch>> watch = AddressWatch::Open();
+  if (!watch.ok()) {
+    spdlog::warn("addresses of NICs are looked at once a second only: {}", std::string(watch.status().message()));
+    return absl::OkStatus();
+  }
+  address_watch_ = *std::move(watch);
+  return loop_->AddFd(address_watch_->fd(), [this] {
+    const AddressWatch::Changed changed = address_watch_->Take();
+    const bool ours =
+        std::any_of(nics_.begin(), nics_.end(), [&](const NicState& nic) { return changed.Has(nic.address); });
+    if (!ours) return;
+    carriers_->LookAtAll();  // a device that is gone took its address along
+    addresses_->LookAtAll();
+  });
+}
+
+std::map<std::string, uint32_t> Agent::Ifindexes() const {
+  std::map<std::string, uint32_t> out;
+  for (const NicState& nic : nics_) out[nic.config.name] = nic.ifindex;
+  return out;
 }
 
 absl::Status Agent::OpenVerbs() {

@@ -5,6 +5,8 @@
 
 namespace cw::agent {
 
+class Addresses;
+class AddressWatch;
 class BalanceMoves;
 class Breaker;
 class CarryKernel;

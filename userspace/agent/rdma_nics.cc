@@ -30,13 +30,21 @@ absl::Status Agent::OpenRdmaWatch() {
   return absl::OkStatus();
 }
 
-// On the caller's thread: it opens devices. Names of NICs do not change once the agent has started.
+// On the caller's thread, as it opens devices; what our NICs are called now is the loop's.
 absl::StatusOr<api::v1::NicsReply> Agent::Nics(const api::v1::NicsRequest&, const api::Caller&) {
+  using Names = std::vector<std::pair<std::string, std::string>>;  // of the device, of the NIC
+  const absl::StatusOr<Names> names = loop_->Call<Names>([this]() -> absl::StatusOr<Names> {
+    Names out;
+    for (const NicState& own : nics_)
+      if (!own.removed) out.emplace_back(own.device, own.config.name);
+    return out;
+  });
+  if (!names.ok()) return names.status();
   api::v1::NicsReply reply = rdma_watch_->Look();
   for (api::v1::RdmaNic& nic : *reply.mutable_nics()) {
     for (const api::v1::RdmaNicPort& port : nic.ports()) {
-      for (const NicState& own : nics_) {
-        if (own.config.name == port.netdev()) nic.add_agent_nics(own.config.name);
+      for (const auto& [device, name] : *names) {
+        if (device == port.netdev()) nic.add_agent_nics(name);
       }
     }
   }

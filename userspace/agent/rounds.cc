@@ -24,6 +24,7 @@
 #include "userspace/agent/label_book.h"
 #include "userspace/agent/lease.h"
 #include "userspace/agent/modes.h"
+#include "userspace/agent/nics/addresses.h"
 #include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/nics/hooks.h"
 #include "userspace/agent/paths/damping.h"
@@ -149,6 +150,7 @@ absl::Span<const Agent::Step> Agent::Step::OfSecond() {
       {"met wishes", [](Agent& a, int64_t) { a.kernel_mover_->DropMetWishes(); }},
       {"link flaps", [](Agent& a, int64_t) { a.link_flaps_->Keep(); }},
       {"carriers", [](Agent& a, int64_t) { a.carriers_->LookAtAll(); }},
+      {"addresses", [](Agent& a, int64_t) { a.addresses_->LookAtAll(); }},
       {"hooks", [](Agent& a, int64_t) { a.hooks_->LookAtAll(); }},
       {"deadlines", [](Agent& a, int64_t) { a.steering_->EndDue(); }},
       {"scopes", [](Agent& a, int64_t) { a.scopes_->EndDue(); }},

@@ -43,7 +43,8 @@
 #include "userspace/agent/link_file.h"
 #include "userspace/agent/log_output.h"
 #include "userspace/agent/modes.h"
-#include "userspace/agent/nic_address.h"
+#include "userspace/agent/nics/address_watch.h"
+#include "userspace/agent/nics/addresses.h"
 #include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/nics/carry_kernel.h"
 #include "userspace/agent/nics/hooks.h"
@@ -158,9 +159,10 @@ absl::Status Agent::Open() {
     return absl::FailedPreconditionError(absl::StrCat("cannot make ", options_.config.RunDir(), ": ", error.message()));
   events_file_ = std::make_unique<EventsFile>(options_.config.log.events_file, journal_);
   if (absl::Status status = events_file_->Open(); !status.ok()) return status;
-  for (auto step : {&Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenVerbs, &Agent::OpenProbes,
-                    &Agent::OpenNicFailover, &Agent::OpenCarriers, &Agent::OpenHooks, &Agent::OpenSources,
-                    &Agent::OpenRdmaWatch, &Agent::OpenIntake, &Agent::AdoptWishes, &Agent::StartTimers}) {
+  for (auto step :
+       {&Agent::OpenDataplane, &Agent::OpenNics, &Agent::OpenVerbs, &Agent::OpenProbes, &Agent::OpenNicFailover,
+        &Agent::OpenCarriers, &Agent::OpenAddresses, &Agent::OpenHooks, &Agent::OpenSources, &Agent::OpenRdmaWatch,
+        &Agent::OpenIntake, &Agent::AdoptWishes, &Agent::StartTimers}) {
     if (absl::Status status = (this->*step)(); !status.ok()) return status;
   }
   OpenReloader();

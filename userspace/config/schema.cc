@@ -52,9 +52,13 @@ void WalkNics(Visitor& v, std::vector<NicConfig>& nics) {
       v, "nic", nics, "A network device whose RoCEv2 traffic is measured and steered; one table each.",
       [&](NicConfig& nic, const std::string& origin) {
         if (!origin.empty()) nic.origin = origin;
-        Words(v, "name", nic.name, TextRule::kDevice, "Network device.");
+        Words(v, "name", nic.name, TextRule::kDevice,
+              "Network device, by its name in ip link; no alternative name, no label of an address (eth0:1).");
         Words(v, "address", nic.address, TextRule::kAutoAddress,
-              "Its address; \"auto\" takes the first global one, of IPv4 if there is any.");
+              "Its address; \"auto\" takes the first global one, of IPv4 if there is any. One that is named has to be "
+              "on this host: "
+              "on the device, on lo or a dummy device, on the bond, bridge or VRF that the device is a port of, or on "
+              "a VLAN on top of it.");
         Pick(v, "attach", nic.attach, AttachWords(),
              "How the ingress program is attached; auto tries native, then generic with a warning, and "
              "attaches nothing where the NIC offloads RoCE.");
@@ -529,7 +533,7 @@ std::string Violation(TextRule rule, const std::string& text) {
       return ok ? "" : "1 to 32 characters from a-z, 0-9 and -";
     }
     case TextRule::kDevice:
-      return IsName(text, 15) && !absl::StrContains(text, "/") ? "" : "a network device's name (see ip link)";
+      return IsName(text, 127) && !absl::StrContains(text, "/") ? "" : "a network device's name (see ip link)";
     case TextRule::kName:
       return IsName(text, 64) ? "" : "a name of 1 to 64 characters without blanks";
     case TextRule::kAddress:

@@ -23,8 +23,9 @@ Check AgentCheck(const DoctorInput& input) {
 
 Check AttachCheck(const NicFacts& nic) {
   const std::string name = "xdp " + nic.name;
-  if (!nic.trouble.empty())
-    return {name, Result::kFail, nic.trouble, "until this is over no dead path is left on this NIC; see cwctl events --type nic"};
+  if (!nic.hooks.empty())
+    return {name, Result::kFail, nic.hooks,
+            "until this is over no dead path is left on this NIC; see cwctl events --type nic"};
   if (nic.ingress == "native") return {name, Result::kOk, "native", ""};
   const std::string why = nic.note.empty() ? "" : ": " + nic.note;
   if (nic.ingress == "generic") {
@@ -159,6 +160,15 @@ Check QueuePairCheck(const DoctorInput& input) {
       "restart the agent now that the modules are loaded; see that the kernel has kprobes and the unit CAP_PERFMON"};
 }
 
+Check LinkCheck(const NicFacts& nic, const Interface* interface) {
+  const std::string name = "link " + nic.name;
+  if (!nic.hooks.empty())
+    return {name, Result::kFail, nic.hooks, "see ip addr; give it back, or correct [[nic]] and restart the agent"};
+  Check check = CheckNicUp(nic.name, interface);
+  if (check.result != Result::kOk || nic.renamed.empty()) return check;
+  return {name, Result::kWarn, nic.renamed, "correct [[nic]] name: the next start goes by it"};
+}
+
 }  // namespace
 
 std::vector<Check> RunDoctor(const Roots& roots, LiveProbe& live, const DoctorInput& input) {
@@ -174,8 +184,8 @@ std::vector<Check> RunDoctor(const Roots& roots, LiveProbe& live, const DoctorIn
                                CheckJit(roots),   CheckClocksource(roots)};
   for (const NicFacts& nic : nics) {
     const Interface* interface = FindInterface(interfaces, nic.name);
-    checks.push_back(CheckNicUp(nic.name, interface));
-    if (interface == nullptr) continue;
+    checks.push_back(LinkCheck(nic, interface));
+    if (interface == nullptr || !nic.trouble.empty()) continue;
     checks.push_back(CheckMtu(*interface));
     const Check past_kernel = ports.ok() ? CheckOffload(nic.name, devices) : RdmaUnknown(nic.name, ports.status());
     checks.push_back(past_kernel);

@@ -23,7 +23,9 @@ struct NicFacts {
   std::string ingress;  // how the agent attached: native, generic, none; "" = no agent
   std::string note;     // why not native
   std::string probes;   // by what its probes go instead; "" = by the programs, or nothing
-  std::string trouble;  // what the agent sees wrong with the NIC now; "" = nothing
+  std::string trouble;  // its device or its address is gone; "" = both are there
+  std::string renamed;  // what is to be written instead of its name in the configuration; "" = nothing
+  std::string hooks;    // why the agent's programs do not see its packets now; "" = they do, or are not wanted
 };
 
 struct DoctorInput {

@@ -28,7 +28,9 @@ struct ExporterOptions {
   std::string run_dir;            // keeps flaps of links over restarts; "" = nowhere
   std::string boot;               // names this boot of the kernel
   std::string sys_root = "/sys";  // of hw_counters
-  std::function<absl::StatusOr<LinkReading>(const std::string& nic)> read_link = ReadLink;
+  std::function<absl::StatusOr<LinkReading>(const std::string& nic)> read_link = [](const std::string& nic) {
+    return ReadLink(nic);
+  };
 };
 
 class Exporter {

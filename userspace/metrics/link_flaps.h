@@ -22,11 +22,13 @@ namespace cw::metrics {
 struct LinkReading {
   bool up = false;
   uint64_t downs = 0;  // since the device exists
+  std::string name;    // of the device, now
 };
 
 // By rtnetlink, which answers for this network namespace whatever is mounted at /sys. NotFound: no such device.
 // Unimplemented: a kernel that does not tell (before 4.16).
 absl::StatusOr<LinkReading> ReadLink(const std::string& nic);
+absl::StatusOr<LinkReading> ReadLink(uint32_t ifindex);  // whatever the device is called
 
 struct LinkState {
   std::string nic;

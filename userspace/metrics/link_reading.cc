@@ -28,15 +28,20 @@ std::optional<T> ValueOf(const rtattr* attribute) {
 absl::StatusOr<LinkReading> Parse(const nlmsghdr* message, const std::string& nic) {
   std::optional<uint8_t> carrier;
   std::optional<uint32_t> downs;
+  std::string name;
   auto* info = static_cast<const ifinfomsg*>(NLMSG_DATA(message));
   auto left = static_cast<int>(IFLA_PAYLOAD(message));
   for (auto* a = IFLA_RTA(info); RTA_OK(a, left); a = RTA_NEXT(a, left)) {
     if (a->rta_type == IFLA_CARRIER) carrier = ValueOf<uint8_t>(a);
     if (a->rta_type == IFLA_CARRIER_DOWN_COUNT) downs = ValueOf<uint32_t>(a);
+    if (a->rta_type == IFLA_IFNAME) {
+      const auto* text = static_cast<const char*>(RTA_DATA(a));
+      name.assign(text, strnlen(text, RTA_PAYLOAD(a)));
+    }
   }
   if (!carrier || !downs)
     return absl::UnimplementedError(absl::StrCat("this kernel does not count how often ", nic, " lost its carrier"));
-  return LinkReading{.up = *carrier != 0 && (info->ifi_flags & IFF_UP) != 0, .downs = *downs};
+  return LinkReading{.up = *carrier != 0 && (info->ifi_flags & IFF_UP) != 0, .downs = *downs, .name = name};
 }
 
 // Only ENODEV says that the device is gone; without a descriptor or memory nothing is known of it.
@@ -45,9 +50,7 @@ absl::Status NotTold(int error, const std::string& nic) {
   return absl::UnavailableError(absl::StrCat("the kernel does not tell of ", nic, ": ", strerror(error)));
 }
 
-}  // namespace
-
-absl::StatusOr<LinkReading> ReadLink(const std::string& nic) {
+absl::StatusOr<LinkReading> ReadAt(uint32_t ifindex, const std::string& nic) {
   const int fd = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
   if (fd < 0) return NotTold(errno, nic);
   const auto closed = absl::MakeCleanup([fd] { close(fd); });
@@ -58,8 +61,7 @@ absl::StatusOr<LinkReading> ReadLink(const std::string& nic) {
   request.header.nlmsg_len = sizeof(request);
   request.header.nlmsg_type = RTM_GETLINK;
   request.header.nlmsg_flags = NLM_F_REQUEST;
-  request.info.ifi_index = static_cast<int>(if_nametoindex(nic.c_str()));
-  if (request.info.ifi_index == 0) return NotTold(errno, nic);
+  request.info.ifi_index = static_cast<int>(ifindex);
   if (send(fd, &request, sizeof(request), 0) < 0) return absl::ErrnoToStatus(errno, absl::StrCat("ask for ", nic));
   alignas(nlmsghdr) char buffer[32768];
   const ssize_t n = recv(fd, buffer, sizeof(buffer), 0);
@@ -71,5 +73,14 @@ absl::StatusOr<LinkReading> ReadLink(const std::string& nic) {
   if (message->nlmsg_type != RTM_NEWLINK) return NotTold(EBADMSG, nic);
   return Parse(message, nic);
 }
+
+}  // namespace
+
+absl::StatusOr<LinkReading> ReadLink(const std::string& nic) {
+  const uint32_t ifindex = if_nametoindex(nic.c_str());
+  return ifindex == 0 ? NotTold(errno, nic) : ReadAt(ifindex, nic);
+}
+
+absl::StatusOr<LinkReading> ReadLink(uint32_t ifindex) { return ReadAt(ifindex, absl::StrCat("with index ", ifindex)); }
 
 }  // namespace cw::metrics

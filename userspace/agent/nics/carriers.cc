@@ -30,10 +30,12 @@ void Carriers::LookAtAll() {
 
 // The state may be ahead of the count of losses by one.
 void Carriers::LookAt(NicState& nic) {
-  const absl::StatusOr<metrics::LinkReading> reading = asks_.read(nic.config.name);
+  const absl::StatusOr<metrics::LinkReading> reading = asks_.read(nic.ifindex);
   if (!reading.ok() && !absl::IsNotFound(reading.status())) return;  // not known: as it was
-  const bool up = reading.ok() && reading->up;
-  uint64_t counted = reading.ok() ? reading->downs : nic.carrier_losses;
+  nic.removed |= !reading.ok();
+  if (!nic.removed) Follow(nic, reading->name);
+  const bool up = !nic.removed && reading->up;
+  uint64_t counted = nic.removed ? nic.carrier_losses : reading->downs;
   uint64_t losses = 0;
   if (nic.carrier_known) {
     if (!up && nic.carrier) counted = std::max(counted, nic.carrier_losses + 1);
@@ -45,15 +47,26 @@ void Carriers::LookAt(NicState& nic) {
   nic.carrier_losses = counted;
   if (losses > 0) CountLosses(nic, losses);
   Tell(nic, "carrier", losses);
-  LookForItsReturn(nic);
+  if (nic.removed) LookForItsReturn(nic);
+}
+
+// Another name is no other NIC: programs, sockets and routes are bound to the ifindex.
+void Carriers::Follow(NicState& nic, const std::string& name) {
+  if (name.empty() || name == nic.device) return;
+  const std::string before = std::exchange(nic.device, name);
+  events_.Log({.type = "nic",
+               .severity = telemetry::Severity::kNotice,
+               .text = name == nic.config.name ? absl::StrFormat("NIC %s is called so again", name)
+                                               : absl::StrFormat("NIC %s is now called %s", nic.config.name, name),
+               .evidence = {{"nic", nic.config.name}, {"device_before", before}, {"device", name}}});
 }
 
 // A device of this NIC's name that was made anew, or was elsewhere meanwhile, has none of our programs, and most of
-// what the agent knows is bound to the one before.
-void Carriers::LookForItsReturn(NicState& nic) {
+// what the agent knows is bound to the one before. Never one that is another of our NICs and got the name.
+void Carriers::LookForItsReturn(const NicState& nic) {
   const absl::StatusOr<uint32_t> ifindex = asks_.ifindex_of(nic.config.name);
-  if (absl::IsNotFound(ifindex.status())) nic.removed = true;
-  if (!ifindex.ok() || (!nic.removed && *ifindex == nic.ifindex)) return;
+  if (!ifindex.ok()) return;
+  if (const NicState* other = NicOf(nics_, *ifindex); other != nullptr && other != &nic && !other->removed) return;
   // Not before every NIC is there with its address: the next agent would not start. All are looked at each second.
   const bool all_there =
       std::all_of(nics_.begin(), nics_.end(), [this](const NicState& n) { return asks_.is_there(n.config); });
@@ -77,7 +90,7 @@ void Carriers::CountLosses(NicState& nic, uint64_t losses) {
 
 void Carriers::OnRdmaPort(const std::string& netdev, bool up) {
   for (NicState& nic : nics_) {
-    if (nic.config.name != netdev || nic.rdma_down == !up) continue;
+    if (nic.removed || nic.device != netdev || nic.rdma_down == !up) continue;
     nic.rdma_down = !up;
     Tell(nic, "rdma_port", 0);
     asks_.changed();
@@ -98,6 +111,8 @@ void Carriers::Tell(NicState& nic, const char* witness, uint64_t losses) {
     event.text = absl::StrFormat("NIC %s lost its carrier %d times and has it back", nic.config.name, losses);
   } else if (up) {
     event.text = absl::StrFormat("NIC %s: its link is up again", nic.config.name);
+  } else if (nic.removed) {
+    event.text = absl::StrFormat("NIC %s: its link is down, the device was removed", nic.config.name);
   } else if (!nic.carrier) {
     event.text = absl::StrFormat("NIC %s: its link is down, it has no carrier", nic.config.name);
   } else {
@@ -105,6 +120,7 @@ void Carriers::Tell(NicState& nic, const char* witness, uint64_t losses) {
         absl::StrFormat("NIC %s: the port of its RDMA device is down, though it has a carrier", nic.config.name);
   }
   event.evidence = {{"nic", nic.config.name},
+                    {"device", nic.device},
                     {"witness", witness},
                     {"carrier", nic.carrier ? "up" : "down"},
                     {"rdma_port", nic.rdma_down ? "down" : "not down"},

@@ -22,10 +22,10 @@ absl::Status RealCarryKernel::PutIn(const cw_carry_key& key, const cw_carry_in& 
 
 void RealCarryKernel::EraseIn(const cw_carry_key& key) { dataplane_.carry_in().Delete(key).IgnoreError(); }
 
-absl::StatusOr<bool> RealCarryKernel::LinkUp(const std::string& nic) const { return dataplane::LinkUp(nic); }
+absl::StatusOr<bool> RealCarryKernel::LinkUp(const std::string& device) const { return dataplane::LinkUp(device); }
 
-absl::StatusOr<std::array<uint8_t, 6>> RealCarryKernel::MacOf(const std::string& nic) const {
-  return dataplane::MacOf(nic);
+absl::StatusOr<std::array<uint8_t, 6>> RealCarryKernel::MacOf(uint32_t ifindex) const {
+  return dataplane::MacOf(ifindex);
 }
 
 absl::StatusOr<dataplane::Neighbour> RealCarryKernel::NextHop(uint32_t ifindex, const Addr& from,

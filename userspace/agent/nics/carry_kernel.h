@@ -28,8 +28,8 @@ class CarryKernel {
   virtual absl::Status ForEachIn(absl::FunctionRef<void(const cw_carry_key&, const cw_carry_in&)> visit) const = 0;
   virtual absl::Status PutIn(const cw_carry_key& key, const cw_carry_in& in) = 0;  // carried packets that arrive
   virtual void EraseIn(const cw_carry_key& key) = 0;
-  virtual absl::StatusOr<bool> LinkUp(const std::string& nic) const = 0;
-  virtual absl::StatusOr<std::array<uint8_t, 6>> MacOf(const std::string& nic) const = 0;
+  virtual absl::StatusOr<bool> LinkUp(const std::string& device) const = 0;  // by its name now
+  virtual absl::StatusOr<std::array<uint8_t, 6>> MacOf(uint32_t ifindex) const = 0;
   virtual absl::StatusOr<dataplane::Neighbour> NextHop(uint32_t ifindex, const Addr& from, const Addr& to) const = 0;
   virtual absl::Status Pin(uint32_t ifindex, const dataplane::Neighbour& hop) = 0;
   virtual void Unpin(uint32_t ifindex, const dataplane::Neighbour& hop) = 0;
@@ -43,8 +43,8 @@ class RealCarryKernel final : public CarryKernel {
   absl::Status ForEachIn(absl::FunctionRef<void(const cw_carry_key&, const cw_carry_in&)> visit) const override;
   absl::Status PutIn(const cw_carry_key& key, const cw_carry_in& in) override;
   void EraseIn(const cw_carry_key& key) override;
-  absl::StatusOr<bool> LinkUp(const std::string& nic) const override;
-  absl::StatusOr<std::array<uint8_t, 6>> MacOf(const std::string& nic) const override;
+  absl::StatusOr<bool> LinkUp(const std::string& device) const override;
+  absl::StatusOr<std::array<uint8_t, 6>> MacOf(uint32_t ifindex) const override;
   absl::StatusOr<dataplane::Neighbour> NextHop(uint32_t ifindex, const Addr& from, const Addr& to) const override;
   absl::Status Pin(uint32_t ifindex, const dataplane::Neighbour& hop) override;
   void Unpin(uint32_t ifindex, const dataplane::Neighbour& hop) override;

@@ -65,7 +65,8 @@ void NicFailover::TellOfSmallMtus() const {
 std::vector<control::NicPair> NicFailover::LookAtPairs() {
   // News may be held back, and asking for counts takes the lock of all network devices.
   for (NicState& nic : nics_) {
-    const absl::StatusOr<bool> up = kernel_.LinkUp(nic.config.name);
+    if (nic.removed) continue;  // another device may have its name
+    const absl::StatusOr<bool> up = kernel_.LinkUp(nic.device);
     if (up.ok() && *up != nic.carrier) asks_.look_at_carrier(nic);
   }
   std::vector<control::NicPair> view;
@@ -146,7 +147,7 @@ void NicFailover::Begin(const control::NicCarry& carry, const PairKey& key) {
   const NicState* by = NicAt(carry.carrier.local);
   const auto index = mesh_.Find(key);
   if (own == nullptr || by == nullptr || !index) return;
-  const auto mac = kernel_.MacOf(own->config.name);
+  const auto mac = kernel_.MacOf(own->ifindex);
   if (!mac.ok()) return;
   cw_carry_in in = {.pair = ToMap(key), .ifindex = own->ifindex};
   std::copy(mac->begin(), mac->end(), in.mac);

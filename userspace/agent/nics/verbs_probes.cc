@@ -13,7 +13,7 @@ namespace v1 = ::cwfabric::v1;
 
 probe_verbs::EndpointOptions VerbsProbes::OptionsOf(const NicState& nic) const {
   return {.ifindex = nic.ifindex,
-          .netdev = nic.config.name,
+          .netdev = nic.device,
           .address = nic.address,
           .soft_roce_ports = static_cast<uint32_t>(probe_.ports)};
 }

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "maps/names.h"
 #include "maps/views.h"
 #include "userspace/agent/certificates.h"
@@ -72,7 +73,9 @@ void StatusView::AddNics(v1::StatusReply& reply) const {
     out->set_trouble(nic.Trouble());
     out->set_ingress(!nic.attached ? "none" : nic.attach.mode == dataplane::XdpMode::kNative ? "native" : "generic");
     out->set_egress(nic.attached ? "tc" : "none");
-    out->set_note(nic.note);
+    std::vector<std::string> notes = {nic.note, nic.Note()};
+    std::erase(notes, "");
+    out->set_note(absl::StrJoin(notes, "; "));
     out->set_mtu(nic.mtu);
     out->set_offloads_roce(nic.offloads_roce);
     out->set_keeps_departures(nic.keeps_departures);
@@ -178,13 +181,13 @@ v1::DoctorReply StatusView::Doctor() const {
     asks_.add_transport(nic, status);
     const std::string& how = status.transport();  // kernel, verbs, or none
     input.nics.push_back(
-        {nic.config.name,
+        {nic.device,
          !nic.attached                                    ? "none"
          : nic.attach.mode == dataplane::XdpMode::kNative ? "native"
                                                           : "generic",
          how == "none" ? absl::StrCat(nic.note, nic.note.empty() ? "" : "; ", "no probes: ", status.transport_note())
                        : nic.note,
-         how == "verbs" ? status.transport_note() : "", nic.Trouble()});
+         how == "verbs" ? status.transport_note() : "", nic.DeviceTrouble(), nic.Note(), nic.hooks_trouble});
   }
   input.hashing = HostHashing(paths_.Hashing());
   input.prober_realtime = vitals_.prober.realtime;
