@@ -126,15 +126,16 @@ void TruthBed::Starve(int host) {
   starved_ = std::make_unique<Starved>(testbed_->agent_pid(host), absl::Milliseconds(100), absl::Milliseconds(900));
 }
 
-void TruthBed::Flap(int leaf, int spine, int times, absl::Duration down, absl::Duration up) {
+void TruthBed::Flap(int leaf, int spine, int times, std::function<FlapTimes()> next) {
   EndFlaps().IgnoreError();
   stop_flaps_ = false;
-  flaps_ = std::thread([this, leaf, spine, times, down, up] {
+  flaps_ = std::thread([this, leaf, spine, times, next = std::move(next)] {
     for (int i = 0; i < times && !stop_flaps_; ++i) {
+      const FlapTimes flap = next();
       SetCable(leaf, spine, Fault::Drop()).IgnoreError();
-      Hold(down);
+      Hold(flap.down);
       SetCable(leaf, spine, Fault::None()).IgnoreError();
-      Hold(up);
+      Hold(flap.up);
     }
   });
 }

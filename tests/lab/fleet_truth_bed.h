@@ -46,8 +46,11 @@ class TruthBed {
   void StopSending();
   void Starve(int host);
   void Feed() { starved_.reset(); }
-  // The cable goes for `down` and comes back for `up`, so many times, beside this thread.
-  void Flap(int leaf, int spine, int times, absl::Duration down, absl::Duration up);
+  struct FlapTimes {
+    absl::Duration down, up;
+  };
+  // The cable goes and comes back so many times, each time for what `next` says, in a thread of its own.
+  void Flap(int leaf, int spine, int times, std::function<FlapTimes()> next);
   absl::Status EndFlaps();
 
  private:

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/lab/fleet_truth_cases.h"
 
+#include <csignal>
 #include <cstdlib>
+#include <memory>
+#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "tests/lab/fleet_truth_bed.h"
@@ -132,11 +135,10 @@ std::vector<TruthCase> MakeFabricFaults() {
       Breaks(
           "cable_flaps",
           [](TruthBed& bed) {
-            bed.Flap(0, 0, 11, absl::Seconds(2), absl::Seconds(2));
+            bed.Flap(0, 0, 11, [] { return TruthBed::FlapTimes{absl::Seconds(2), absl::Seconds(2)}; });
             return absl::OkStatus();
           },
-          [](TruthBed& bed) { return bed.EndFlaps(); },
-          {{"link flapping", absl::StrCat(OfCable(0, 0), "|", OfUplink(0, 0), "|", OfDownlink(0, 0))}}),
+          [](TruthBed& bed) { return bed.EndFlaps(); }, {{"link flapping", OfCable(0, 0)}}),
   };
   TruthCase dark = Breaks("leaf_without_power", LeafPower(2, false), LeafPower(2, true), {{"switch dead", OfLeaf(2)}});
   dark.lasts = absl::Seconds(25);
@@ -184,6 +186,32 @@ std::vector<TruthCase> MakeTrafficFaults() {
   return cases;
 }
 
+// Twelve flaps, each of 2 to 30 s and down for a third to two thirds of it, while hosts on both sides write.
+TruthCase MakeFlapsUnderWrites() {
+  TruthCase flaps = Breaks(
+      "cable_flaps_under_writes",
+      [](TruthBed& bed) {
+        const auto random = std::make_shared<std::mt19937_64>(std::random_device{}());
+        bed.Flap(0, 0, 12, [random] {
+          const absl::Duration period = absl::Seconds(std::uniform_real_distribution(2.0, 30.0)(*random));
+          const double down = std::uniform_real_distribution(0.34, 0.66)(*random);
+          return TruthBed::FlapTimes{down * period, (1 - down) * period};
+        });
+        JobSpec writes = Flood({{0, 2}, {3, 1}, {4, 0}, {1, 5}}, 4, absl::Milliseconds(2), 1024, 128);
+        writes.operation = Operation::kWrite;
+        return bed.Send(writes);
+      },
+      [](TruthBed& bed) {
+        const absl::Status ended = bed.EndFlaps();
+        bed.StopSending();
+        return ended;
+      },
+      {{"link flapping", OfCable(0, 0)}});
+  flaps.limit = flaps.lasts = absl::Minutes(6);
+  flaps.over_within = kForGood;
+  return flaps;
+}
+
 std::vector<TruthCase> MakeRailFaults() {
   const LinkDirection up = LinkDirection::LeafToSpine(2, 1);
   // Ports of second NICs have the numbers after those of the first.
@@ -220,6 +248,11 @@ const std::vector<TruthCase>& TrafficFaults() {
 const std::vector<TruthCase>& RailFaults() {
   static const auto& cases = *new std::vector<TruthCase>(MakeRailFaults());
   return cases;
+}
+
+const TruthCase& FlapsUnderWrites() {
+  static const auto& flaps = *new TruthCase(MakeFlapsUnderWrites());
+  return flaps;
 }
 
 const TruthCase& CaseNamed(const std::string& name) {

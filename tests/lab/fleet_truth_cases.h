@@ -15,6 +15,7 @@ using TruthPair = std::vector<const TruthCase*>;  // at once
 const std::vector<TruthCase>& HostFaults();
 const std::vector<TruthCase>& FabricFaults();
 const std::vector<TruthCase>& TrafficFaults();
+const TruthCase& FlapsUnderWrites();
 // Of hosts with two.
 const std::vector<TruthCase>& RailFaults();
 // Two at once, by the names of the first three.

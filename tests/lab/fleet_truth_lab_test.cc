@@ -5,6 +5,8 @@
 // CW_TRUTH_OUT=FILE  the rows as JSON, too
 // CW_TRUTH_CASES=RE  only cases, or pairs ("one+other"), whose name this regular expression matches
 // CW_TRUTH_QUIET=S   so many seconds between two cases
+// CW_TRUTH_FLAPS=N   the cable that flaps under writes, so many times (1)
+// CW_TRUTH_MINUTES=M of the healthy fabric on a busy machine (60)
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -13,6 +15,7 @@
 #include <fstream>
 #include <map>
 #include <regex>
+#include <thread>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -23,6 +26,8 @@ namespace cw::lab {
 namespace {
 
 constexpr absl::Duration kHealthy = absl::Seconds(20);
+constexpr absl::Duration kStarved = absl::Seconds(15), kFed = absl::Seconds(15);
+constexpr unsigned kLoad = 10;
 
 std::string NameOf(const TruthPair& pair) {
   std::string name;
@@ -47,6 +52,12 @@ std::vector<TruthPair> Named(const std::vector<std::vector<std::string>>& names)
   return out;
 }
 
+int Given(const char* name, int otherwise) {
+  const char* given = std::getenv(name);
+  int number = 0;
+  return given != nullptr && absl::SimpleAtoi(given, &number) && number > 0 ? number : otherwise;
+}
+
 bool Wanted(const std::string& name) {
   const char* wanted = std::getenv("CW_TRUTH_CASES");
   return wanted == nullptr || std::regex_search(name, std::regex(wanted));
@@ -54,11 +65,23 @@ bool Wanted(const std::string& name) {
 
 class FleetTruth : public ::testing::Test {
  protected:
-  void TryAll(const TruthBedSpec& spec, const std::vector<TruthPair>& all, TruthPace pace) {
-    if (const char* quiet = std::getenv("CW_TRUTH_QUIET")) {
-      int seconds = 0;
-      if (absl::SimpleAtoi(quiet, &seconds)) pace.quiet = absl::Seconds(seconds);
+  // Nothing may be found, though one agent after the other gets a ninth of a processor for a while.
+  void StayHealthy(const TruthBedSpec& spec, absl::Duration time) {
+    const absl::StatusOr<std::unique_ptr<TruthBed>> bed = TruthBed::Up(spec);
+    ASSERT_TRUE(bed.ok()) << bed.status();
+    const absl::Time end = absl::Now() + time;
+    TruthRow row;
+    for (int host = 0; absl::Now() < end && row.wrong.empty(); host = (host + 1) % (*bed)->fabric().hosts()) {
+      (*bed)->Starve(host);
+      row = TryNothing(**bed, kStarved, spec.lab);
+      (*bed)->Feed();
+      if (row.wrong.empty()) row = TryNothing(**bed, kFed, spec.lab);
     }
+    Note({row});
+  }
+
+  void TryAll(const TruthBedSpec& spec, const std::vector<TruthPair>& all, TruthPace pace) {
+    pace.quiet = absl::Seconds(Given("CW_TRUTH_QUIET", static_cast<int>(absl::ToInt64Seconds(pace.quiet))));
     absl::StatusOr<std::unique_ptr<TruthBed>> bed = TruthBed::Up(spec);
     ASSERT_TRUE(bed.ok()) << bed.status();
     const std::string group = ::testing::UnitTest::GetInstance()->current_test_info()->name();
@@ -136,6 +159,17 @@ TEST_F(FleetTruthWhole, TwoAtOnceAreTwoFindings) { TryAll({.lab = "truthpairs"},
 TEST_F(FleetTruthWhole, TwoAtOnceOnABusyMachine) {
   const BusyMachine busy(2);
   TryAll({.lab = "truthpairsbusy"}, TruthPairs(), {});
+}
+
+TEST_F(FleetTruthWhole, ACableThatFlapsUnderWritesIsOneFinding) {
+  // What flaps stays open: each time a fabric of its own.
+  for (int i = Given("CW_TRUTH_FLAPS", 1); i > 0; --i) TryAll({.lab = "truthflaps"}, {{&FlapsUnderWrites()}}, {});
+}
+TEST_F(FleetTruthWhole, AHealthyFabricOnAMachineAtLoadTen) {
+  const absl::Duration time = absl::Minutes(Given("CW_TRUTH_MINUTES", 60));
+  const unsigned processors = std::max(1U, std::thread::hardware_concurrency());
+  const BusyMachine busy(static_cast<int>((kLoad + processors - 1) / processors), time + absl::Minutes(5));
+  StayHealthy({.lab = "truthload"}, time);
 }
 
 }  // namespace

@@ -188,8 +188,9 @@ void FleetChoice::ChooseAtHost(FleetFault& f) {
   f.told = Chance(world_.random_) < 0.5;
   switch (f.kind) {
     case Kind::kNic:
+    case Kind::kNicFlaps:
       f.edges = {nic.up, nic.down};
-      f.cause = fleet::Cause::kNicDown;
+      f.cause = f.kind == Kind::kNic ? fleet::Cause::kNicDown : fleet::Cause::kFlapping;
       f.scopes = {"NIC " + nic.address.ToString()};
       break;
     case Kind::kHost:
@@ -226,7 +227,9 @@ FleetFault FleetChoice::Choose(Kind kind) {
   f.nic = nics[static_cast<size_t>(Random(static_cast<int>(nics.size())))];
   switch (kind) {
     case Kind::kCable:
+    case Kind::kCableFlaps:
       ChooseCable(f);
+      if (kind == Kind::kCableFlaps) f.cause = fleet::Cause::kFlapping;
       break;
     case Kind::kSwitch:
       ChooseSwitch(f);

@@ -10,6 +10,8 @@ namespace {
 
 using Kind = FleetFault::Kind;
 constexpr int kDropS = 40;  // until the service notices that a host is gone
+constexpr int kTimes = 12;  // that a cable flaps
+constexpr double kShortestNs = 2e9, kLongestNs = 30e9;
 
 }  // namespace
 
@@ -39,7 +41,9 @@ const char* FaultName(Kind kind) {
                                     "dead before start",
                                     "agents restart, link dead",
                                     "half of agents restart",
-                                    "two at once"};
+                                    "two at once",
+                                    "cable flapping",
+                                    "NIC's cable flapping"};
   return kNames[static_cast<int>(kind)];
 }
 
@@ -154,11 +158,25 @@ void FleetWorld::ApplyAtHost(const FleetFault& fault, bool on) {
   }
 }
 
+// Down and up again, each for a time of its own, until it has been down so often.
+void FleetWorld::Flap(const FleetFault& fault, int times) {
+  if (times == 0 || !flaps_) return;
+  const int64_t period_ns = static_cast<int64_t>(kShortestNs + Chance(random_) * (kLongestNs - kShortestNs));
+  const auto down_ns = static_cast<int64_t>((0.3 + 0.4 * Chance(random_)) * static_cast<double>(period_ns));
+  SetEdges(fault, true);
+  After(down_ns, [this, fault] { SetEdges(fault, false); });
+  After(period_ns, [this, fault, times] { Flap(fault, times - 1); });
+}
+
 void FleetWorld::Apply(const FleetFault& fault, bool on) {
   if (fault.kind == Kind::kFlapping) {
     on ? flapping_.push_back(fault) : flapping_.clear();
     if (!on) SetEdges(fault, false);
     return;
+  }
+  if (Flaps(fault.kind)) {
+    flaps_ = on;
+    return on ? Flap(fault, kTimes) : SetEdges(fault, false);
   }
   const bool power = fault.kind == Kind::kHost || fault.kind == Kind::kReboot || fault.kind == Kind::kLeafPower;
   for (const int h : fault.hosts) Host(h).up = Host(h).up || (power && !on);

@@ -20,6 +20,9 @@ int SecondsOf(Kind kind) {
   switch (kind) {
     case Kind::kFlapping:
       return 260;
+    case Kind::kCableFlaps:
+    case Kind::kNicFlaps:
+      return 380;  // twelve times, of 30 s at most
     case Kind::kClock:
     case Kind::kAgent:
     case Kind::kSettings:
@@ -53,13 +56,13 @@ bool FleetRun::Names(const FleetFault& fault, const fleet::Finding& f) const {
   return f.cause == fault.cause && (one_of || fault.scopes.contains(f.scope));
 }
 
-// A link that flaps is dead at times.
+// What flaps is dead at times; a NIC's host, too, as far as the service can see.
 bool FleetRun::IsTrueToo(const FleetFault& fault, const fleet::Finding& f) const {
   if (fault.also.contains({f.cause, f.scope})) return true;
-  if (fault.kind != Kind::kFlapping || f.cause != Cause::kLinkDead) return false;
+  if (!Flaps(fault.kind)) return false;
   FleetFault dead = fault;
-  dead.cause = Cause::kLinkDead;
-  return Names(dead, f);
+  dead.cause = fault.kind == Kind::kNicFlaps ? Cause::kNicDown : Cause::kLinkDead;
+  return f.cause != Cause::kFlapping && Names(dead, f);
 }
 
 void FleetRun::Complain(const std::string& text) {

@@ -50,9 +50,11 @@ struct FleetFault {
     kBeforeStart,
     kRestart,
     kHalfRestart,
-    kTwo
+    kTwo,
+    kCableFlaps,
+    kNicFlaps
   };
-  static constexpr int kKinds = 26;
+  static constexpr int kKinds = 28;
   Kind kind = Kind::kNone;
   std::set<int> edges;  // directed, that it concerns
   double loss = 1;      // on them
@@ -66,6 +68,10 @@ struct FleetFault {
   std::set<std::pair<fleet::Cause, std::string>> also;     // is true, too
 };
 const char* FaultName(FleetFault::Kind kind);
+inline bool Flaps(FleetFault::Kind kind) {
+  return kind == FleetFault::Kind::kFlapping || kind == FleetFault::Kind::kCableFlaps ||
+         kind == FleetFault::Kind::kNicFlaps;
+}
 // Whether such a fabric can have, or show, such a fault.
 bool Applies(FleetFault::Kind kind, const FleetShape& shape);
 
@@ -99,6 +105,7 @@ class FleetWorld {
   void Change(const std::set<int>& edges, const std::function<void()>& apply);
   void SetEdges(const FleetFault& fault, bool on);
   void Apply(const FleetFault& fault, bool on);
+  void Flap(const FleetFault& fault, int times);
   void ApplyAtHost(const FleetFault& fault, bool on);
   void TellClock(const FleetFault& fault, bool on);
   void TakePower(const FleetFault& fault);
@@ -124,6 +131,7 @@ class FleetWorld {
   std::vector<std::set<int>> seen_by_;  // edge → hosts, up to four
   std::multimap<int64_t, std::function<void()>> agenda_;
   std::vector<FleetFault> flapping_;
+  bool flaps_ = false;  // of kCableFlaps, kNicFlaps
   int64_t now_ns_ = 0, tick_ = 0, looked_tick_ = 0;
   uint64_t run_ = 0;
   uint32_t session_ = 0;

@@ -74,9 +74,10 @@ size_t AlertmanagerOutbox::waiting(absl::Time now) const {
 
 void WebhookOutbox::Take(const Finding& finding, bool resumed, absl::Time) {
   if (finding.end_ns == 0) {
-    const auto [was, fresh] = open_.try_emplace(finding.id, finding.cause);
-    const bool same = !fresh && was->second == finding.cause;
-    was->second = finding.cause;
+    std::pair key(finding.cause, finding.scope);
+    const auto [was, fresh] = open_.try_emplace(finding.id, key);
+    const bool same = !fresh && was->second == key;
+    was->second = std::move(key);
     if (same || resumed) return;
   } else {
     open_.erase(finding.id);

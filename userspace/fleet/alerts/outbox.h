@@ -89,8 +89,9 @@ class WebhookOutbox final : public Outbox {
  private:
   const AlertWords words_;
   std::deque<Finding> queue_;
-  std::map<uint64_t, Cause> open_;  // findings whose opening was queued; news of them is none, but for another cause
-  bool under_way_ = false;          // the first of the queue
+  // Findings whose opening was queued; news of them is none, but for another cause or place.
+  std::map<uint64_t, std::pair<Cause, std::string>> open_;
+  bool under_way_ = false;  // the first of the queue
 };
 
 }  // namespace cw::fleet

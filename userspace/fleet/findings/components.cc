@@ -126,6 +126,12 @@ int32_t Components::CableOf(int32_t link) const {
   return -1;
 }
 
+int32_t Components::WholeOf(int32_t c) const {
+  if (at(c).part != Part::kLink) return c;
+  const int32_t whole = at(c).at_nic ? FindScope(absl::StrCat("NIC ", at(c).nic.ToString())) : CableOf(c);
+  return whole < 0 ? c : whole;
+}
+
 std::string Components::PlaceOf(const std::string& scope) const {
   const int32_t c = FindScope(scope);
   return c < 0 || at(c).place.empty() ? scope : at(c).place;

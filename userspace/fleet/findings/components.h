@@ -56,6 +56,7 @@ class Components {
   size_t size() const { return all_.size(); }
   bool Contains(int32_t whole, int32_t part) const;
   int32_t CableOf(int32_t link) const;  // −1: it is not known
+  int32_t WholeOf(int32_t c) const;     // of a link its cable, or the NIC where it ends; c itself where there is none
   bool KnowsLeafOf(const Addr& nic) const { return leaf_of_.contains(nic); }
   int LeafOf(const Addr& nic) const {  // −1: not known
     const auto leaf = leaf_of_.find(nic);

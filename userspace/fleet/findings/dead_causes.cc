@@ -13,7 +13,6 @@ namespace {
 constexpr double kStillDead = 0.3;                       // share of a dead component's paths: fewer, and it ended
 constexpr absl::Duration kSettling = absl::Seconds(60);  // paths come back one by one
 constexpr absl::Duration kStarts = absl::Seconds(10);
-constexpr size_t kMostFlapsKept = 64;
 constexpr uint32_t kSureHosts = 3, kSurePaths = 4;
 
 }  // namespace
@@ -42,6 +41,7 @@ std::vector<Suspect> Findings::LocaliseDead(const std::vector<Observation>& seen
 }
 
 void Findings::FindDead(Scene& scene) {
+  FindFlapping(scene);
   std::vector<Observation> seen;
   if (std::find(scene.word.begin(), scene.word.end(), Word::kBad) != scene.word.end()) seen = DeadObservations(scene);
   std::vector<Suspect> suspects = LocaliseDead(seen, scene.paths.size());
@@ -59,6 +59,7 @@ void Findings::FindDead(Scene& scene) {
     FindOwnLinks(scene, seen, suspects);
   }
   FindRails(scene, suspects);
+  DeathAround(scene, suspects);
   LeaveOut(scene, suspects);
   ExplainByOwnWord(scene, suspects);
   for (const Suspect& s : suspects) {
@@ -68,7 +69,7 @@ void Findings::FindDead(Scene& scene) {
   KeepDead(scene);
   for (const Suspect& s : suspects) TellDead(scene, s);
   ExplainByThePast(scene);
-  CountFlaps(scene);
+  NoteDead(scene);
 }
 
 // What is no answer: switches that answer no trace; NICs behind a leaf that nobody knows, when several are silent; and
@@ -114,7 +115,7 @@ void Findings::Distrust(Scene& scene, const std::vector<Suspect>& suspects) {
     if (scene.word[i] != Word::kBad || !whole) continue;
     auto& [dead, unexplained] = by_host[path.host];
     ++dead;
-    unexplained += !explained[i];
+    unexplained += !explained[i] && !CrossesAny(*scene.needs[i], scene.flapping);
   }
   std::set<std::string> odd;
   for (const auto& [host, counts] : by_host) {
@@ -201,8 +202,10 @@ bool Findings::IsPartOfOpen(int32_t component, int64_t now_ns) const {
   return false;
 }
 
-void Findings::TellDead(Scene& scene, const Suspect& suspect) {
+void Findings::TellDead(Scene& scene, const Suspect& found) {
   const Picture& p = scene.picture;
+  Suspect suspect = found;
+  suspect.component = WholeLately(found.component, p.now_ns);
   const Component& c = components_.at(suspect.component);
   if (IsPartOfOpen(suspect.component, p.now_ns)) return;
   Suspicion s = Of(scene, c.part == Part::kSwitch ? Cause::kSwitchDead : Cause::kLinkDead, suspect);
@@ -210,6 +213,10 @@ void Findings::TellDead(Scene& scene, const Suspect& suspect) {
   for (const uint32_t i : suspect.explains) since_ns = std::min(since_ns, scene.SinceNs(i));
   s.what.start_ns = dead_since_.emplace(c.scope, since_ns).first->second;
   s.at_once = IsSure(scene, suspect);
+  s.goes_on = c.part == Part::kCable;
+  for (const int32_t part : c.inside) {
+    if (s.goes_on) s.parts.push_back(components_.at(part).scope);
+  }
   s.what.evidence.insert(
       s.what.evidence.begin(),
       {absl::StrFormat("%d of %d paths over it are dead, reported by %d hosts", suspect.paths_bad,
@@ -314,26 +321,15 @@ void Findings::ExplainByThePast(Scene& scene) {
   }
 }
 
-// Each time that something dies counts, however soon it lives again.
-void Findings::CountFlaps(Scene& scene) {
-  const int64_t now_ns = scene.picture.now_ns, hour_ns = absl::ToInt64Nanoseconds(absl::Hours(1));
+void Findings::NoteDead(const Scene& scene) {
   std::set<std::string> now;
   for (const int32_t c : scene.dead) {
     const std::string& scope = components_.at(c).scope;
     if (!now.insert(scope).second) continue;
-    dead_since_.emplace(scope, now_ns);
-    if (!counted_dead_.insert(scope).second) continue;
-    std::deque<int64_t>& times = flaps_[scope];
-    times.push_back(now_ns);
-    if (times.size() > kMostFlapsKept) times.pop_front();
+    dead_since_.emplace(scope, scene.picture.now_ns);
+    dead_lately_[scope] = scene.picture.now_ns;
   }
-  for (const std::string& scope : now) dead_lately_[scope] = now_ns;
   std::erase_if(dead_since_, [&](const auto& entry) { return !now.contains(entry.first); });
-  std::erase_if(counted_dead_, [&](const std::string& scope) { return !now.contains(scope); });
-  for (auto& [scope, times] : flaps_) {
-    while (!times.empty() && times.front() < now_ns - hour_ns) times.pop_front();
-  }
-  std::erase_if(flaps_, [](const auto& entry) { return entry.second.empty(); });
 }
 
 }  // namespace cw::fleet

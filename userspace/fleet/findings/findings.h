@@ -14,7 +14,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <set>
 #include <string>
@@ -27,6 +26,7 @@
 #include "userspace/fleet/findings/event_book.h"
 #include "userspace/fleet/findings/ledger.h"
 #include "userspace/fleet/findings/localise.h"
+#include "userspace/fleet/findings/path_flaps.h"
 #include "userspace/fleet/findings/picture.h"
 
 namespace cw::fleet {
@@ -93,7 +93,7 @@ class Findings {
   // dead_causes.cc
   std::vector<Suspect> LocaliseDead(const std::vector<Observation>& seen, size_t paths, bool nic_links = false) const;
   void Distrust(Scene& scene, const std::vector<Suspect>& suspects);
-  void TellDead(Scene& scene, const Suspect& suspect);
+  void TellDead(Scene& scene, const Suspect& found);
   bool IsSure(const Scene& scene, const Suspect& suspect) const;
   static uint32_t ExplainOver(Scene& scene, int32_t component);
   static uint32_t OverIt(const Scene& scene, int32_t component);
@@ -110,7 +110,7 @@ class Findings {
   void FindGrey(Scene& scene);
   void FindQueues(Scene& scene);
   void FindPaused(Scene& scene);
-  void CountFlaps(Scene& scene);
+  void NoteDead(const Scene& scene);
   // rail_causes.cc
   void FindRails(Scene& scene, std::vector<Suspect>& suspects);
   bool IsCutWhereSomethingDied(const Scene& scene, uint32_t i) const;
@@ -118,13 +118,27 @@ class Findings {
   // flap_causes.cc
   struct Flapping {
     int64_t last_ns = 0;
+    size_t times = 0;  // that the service has seen; 0: too few
     std::string evidence;
     std::set<std::string> by;  // hosts that report it
   };
   using ByScope = std::map<std::string, Flapping>;
-  ByScope FlapsReported() const;
-  void FoldIntoCables(ByScope& flapping) const;
-  bool IsDeathOf(const std::pair<Cause, std::string>& suspicion, const std::string& scope, int32_t c) const;
+  void CountFlaps(Scene& scene);
+  std::vector<Suspect> FlapsOf(const Scene& scene) const;
+  bool IsCertain(const Suspect& suspect) const;
+  void FindFlapping(Scene& scene);
+  void DeathAround(Scene& scene, std::vector<Suspect>& suspects) const;
+  size_t TimesOf(const Scene& scene, const Suspect& suspect) const;
+  int64_t LastFlapNs(const Scene& scene, const Suspect& suspect) const;
+  static Suspect DeadNow(const Scene& scene, int32_t component);
+  int32_t WholeLately(int32_t component, int64_t now_ns) const;
+  ByScope FlapsReported(const Picture& picture) const;
+  void AddCounted(const Scene& scene, ByScope& flapping) const;
+  std::string ScopeOfWord(const Picture& picture, const std::string& host, const std::string& link) const;
+  void FoldIntoCables(ByScope& flapping, int64_t now_ns) const;
+  bool IsDeathOf(const Suspicion& suspicion, const Suspicion& flapping) const;
+  void TellFlapping(Scene& scene, Suspicion suspicion);
+  void TellUnclearFlaps(Scene& scene, const ByScope& certain);
   void FindFlaps(Scene& scene);
   // path_causes.cc, too
   Suspicion Of(const Scene& scene, Cause cause, const Suspect& suspect) const;
@@ -156,12 +170,11 @@ class Findings {
   absl::flat_hash_map<uint64_t, Memory> memory_;       // by path
   absl::flat_hash_map<uint64_t, int64_t> stirred_ns_;  // by two NICs: when a path between them died or came back last
   int64_t memory_swept_ns_ = 0;
-  std::map<std::string, int64_t> dead_since_;         // scope of what is dead now
-  std::map<std::string, int64_t> unanswered_since_;   // host: no other finds it alive
-  std::map<std::string, int64_t> dead_lately_;        // scope: when it was dead last
-  std::set<std::string> counted_dead_;                // of them, those that flaps_ has
-  std::map<std::string, std::deque<int64_t>> flaps_;  // scope → when it died, within an hour
-  std::map<std::string, int64_t> unsynced_since_;     // host
+  std::map<std::string, int64_t> dead_since_;        // scope of what is dead now
+  std::map<std::string, int64_t> unanswered_since_;  // host: no other finds it alive
+  std::map<std::string, int64_t> dead_lately_;       // scope: when it was dead last
+  PathFlaps flaps_;
+  std::map<std::string, int64_t> unsynced_since_;  // host
   std::set<std::string> distrusted_;
   std::vector<Suspicion> odd_;  // as of odd_ns_
   int64_t odd_ns_ = 0;

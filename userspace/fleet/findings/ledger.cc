@@ -2,6 +2,8 @@
 #include "userspace/fleet/findings/ledger.h"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 namespace cw::fleet {
 
@@ -10,7 +12,8 @@ std::vector<Finding> Ledger::Update(int64_t now_ns, const std::vector<Suspicion>
   for (const Suspicion& s : suspicions) {
     const std::pair<Cause, std::string> key{s.what.cause, s.what.scope};
     auto it = entries_.find(key);
-    if (it == entries_.end() && s.goes_on && Inherit(s)) it = entries_.find(key);
+    // What is only suspected may take over a finding that a part of it had in the meantime.
+    if ((it == entries_.end() || it->second.finding.id == 0) && s.goes_on && Replace(s)) it = entries_.find(key);
     if (it == entries_.end()) {
       if (entries_.size() >= kMost) continue;
       it = entries_.emplace(key, Entry{.finding = s.what, .since_ns = now_ns}).first;
@@ -42,21 +45,39 @@ std::vector<Finding> Ledger::Update(int64_t now_ns, const std::vector<Suspicion>
   return changed;
 }
 
-// The finding keeps its id and start, and has another cause from now on.
-bool Ledger::Inherit(const Suspicion& s) {
-  for (const Cause lesser : {Cause::kSwitchDead, Cause::kLinkDead, Cause::kNicDown, Cause::kLinkGrey}) {
-    const auto it = entries_.find({lesser, s.what.scope});
-    if (it == entries_.end() || it->second.finding.id == 0) continue;
-    Entry entry = std::move(it->second);
-    entries_.erase(it);
-    entry.finding.cause = s.what.cause;
-    entry.finding.advice = s.what.advice;
-    entry.finding.evidence.clear();  // that of the suspicion is news, whatever it is
-    entry.told_ns = INT64_MIN / 2;
-    entries_.emplace(std::pair{s.what.cause, s.what.scope}, std::move(entry));
-    return true;
-  }
-  return false;
+// An open finding, or one of a moment ago, that this one makes clearer; end: there is none.
+Ledger::Entries::iterator Ledger::FindLesser(const Suspicion& s) {
+  constexpr Cause kLesser[] = {Cause::kFlapping, Cause::kSwitchDead, Cause::kLinkDead,
+                               Cause::kNicDown,  Cause::kHostDown,   Cause::kLinkGrey};
+  const auto same_place = [&](const std::string& scope) {
+    return scope == s.what.scope || std::find(s.parts.begin(), s.parts.end(), scope) != s.parts.end();
+  };
+  return std::find_if(entries_.begin(), entries_.end(), [&](const auto& entry) {
+    const auto& [cause, scope] = entry.first;
+    const Finding& f = entry.second.finding;
+    const bool lesser = s.what.cause == Cause::kFlapping
+                            ? std::find(std::begin(kLesser), std::end(kLesser), cause) != std::end(kLesser)
+                            : cause == s.what.cause;
+    if (!lesser || f.id == 0 || (cause == s.what.cause && scope == s.what.scope)) return false;
+    return same_place(scope) || std::any_of(f.one_of.begin(), f.one_of.end(), same_place);
+  });
+}
+
+// The finding keeps its id and start, and has another cause, or place, from now on.
+bool Ledger::Replace(const Suspicion& s) {
+  const auto it = FindLesser(s);
+  if (it == entries_.end()) return false;
+  Entry entry = std::move(it->second);
+  entries_.erase(it);
+  const Finding was = std::exchange(entry.finding, s.what);
+  entry.finding.id = was.id;
+  entry.finding.start_ns = was.start_ns;
+  entry.finding.end_ns = was.end_ns;
+  entry.finding.did = was.did;
+  entry.finding.evidence.clear();  // that of the suspicion is news, whatever it is
+  entry.told_ns = INT64_MIN / 2;
+  entries_.insert_or_assign({s.what.cause, s.what.scope}, std::move(entry));
+  return true;
 }
 
 void Ledger::Age(int64_t now_ns, std::vector<Finding>& changed) {

@@ -20,7 +20,8 @@ struct Suspicion {
   Finding what;  // without id and end; start: since when it can be seen
   absl::Duration open_after = absl::Seconds(2), end_after = absl::Seconds(10);
   bool at_once = false;  // sure enough to open without delay
-  bool goes_on = false;  // a finding of a lesser cause at the same place becomes this one
+  bool goes_on = false;  // a finding of a lesser cause at the same place, or at one of `parts`, becomes this one
+  std::vector<std::string> parts;  // scopes
   int32_t component = -1;
 };
 
@@ -48,10 +49,12 @@ class Ledger {
     int64_t since_ns = 0, last_ns = 0, told_ns = 0;
     absl::Duration open_after, end_after;
   };
-  bool Inherit(const Suspicion& suspicion);
+  using Entries = std::map<std::pair<Cause, std::string>, Entry>;
+  Entries::iterator FindLesser(const Suspicion& suspicion);
+  bool Replace(const Suspicion& suspicion);
   void Age(int64_t now_ns, std::vector<Finding>& changed);
 
-  std::map<std::pair<Cause, std::string>, Entry> entries_;
+  Entries entries_;
 };
 
 }  // namespace cw::fleet

@@ -84,7 +84,12 @@ Suspicion Findings::Of(const Scene& scene, Cause cause, const Suspect& suspect) 
   if (suspect.alike.empty()) return s;
   // What is a part of another one of them goes with that.
   std::set<std::string> one_of = {c.scope};
-  for (const int32_t other : suspect.alike) one_of.insert(components_.at(other).scope);
+  std::set<LinkId> links(c.links.begin(), c.links.end());
+  for (const int32_t other : suspect.alike) {
+    one_of.insert(components_.at(other).scope);
+    links.insert(components_.at(other).links.begin(), components_.at(other).links.end());
+  }
+  s.what.links = {links.begin(), links.end()};
   s.what.one_of = {one_of.begin(), one_of.end()};
   std::vector<std::string> shown = s.what.one_of;
   if (shown.size() > kMostOneOf) shown.resize(kMostOneOf);
@@ -147,7 +152,7 @@ void Findings::FindPaused(Scene& scene) {
 // What paths lost, fading, and how long they have queued.
 void Findings::Remember(Scene& scene) {
   const int64_t now_ns = scene.picture.now_ns;
-  std::vector<int32_t> died;
+  std::vector<int32_t> died = scene.flapping;
   for (const auto& [scope, last_ns] : dead_lately_) {
     if (const int32_t c = components_.FindScope(scope); c >= 0) died.push_back(c);
   }

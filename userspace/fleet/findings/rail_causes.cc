@@ -134,7 +134,9 @@ void Findings::FindUnexplained(Scene& scene) {
     if (scene.word[i] != Word::kBad || scene.explained[i]) continue;
     const int64_t bad_ns = MemoryOf(scene.path(i)).bad_ns;
     if (bad_ns == 0 || absl::Nanoseconds(scene.picture.now_ns - bad_ns) < kStaysDead) continue;
-    if (CrossesAny(*scene.needs[i], scene.lossy) || IsCutWhereSomethingDied(scene, i)) continue;
+    if (CrossesAny(*scene.needs[i], scene.lossy) || CrossesAny(*scene.needs[i], scene.flapping) ||
+        IsCutWhereSomethingDied(scene, i))
+      continue;
     left.push_back(i);
     hosts.insert(scene.path(i).host);
     since_ns = std::min(since_ns, scene.SinceNs(i));

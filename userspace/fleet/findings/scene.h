@@ -36,6 +36,8 @@ struct Findings::Scene {
   std::vector<int64_t> unreached_ns;
   std::vector<int32_t> dead;              // components
   std::vector<int32_t> lossy;             // links that lose packets
+  std::vector<Suspect> flaps;             // what paths that died more than once have in common
+  std::vector<int32_t> flapping;          // of these, those that died a moment ago
   std::set<Addr> taken_along;             // NICs that are down by their hosts' word, and by a leaf that died
   std::set<std::string> gaps;             // scopes of what would explain dead paths, but answers no trace
   std::set<std::string> explained_hosts;  // their silence is explained
