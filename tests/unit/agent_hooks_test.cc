@@ -91,7 +91,8 @@ TEST_F(HooksPart, AnotherProgramInItsPlaceIsNamedAndLeftUntilItGoes) {
   EXPECT_EQ(attached_, 0);
   ASSERT_THAT(host_.events.all, SizeIs(1));
   EXPECT_EQ(host_.events.all[0].severity, telemetry::Severity::kAlert);
-  EXPECT_THAT(host_.events.all[0].text, AllOf(HasSubstr("id 77"), HasSubstr("firewall"), HasSubstr("no dead path is left")));
+  EXPECT_THAT(host_.events.all[0].text,
+              AllOf(HasSubstr("id 77"), HasSubstr("firewall"), HasSubstr("no dead path is left")));
   look_->other_xdp = 0;
   Look();
   EXPECT_EQ(attached_, 1);

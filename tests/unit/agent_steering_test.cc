@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "tests/unit/agent_fakes.h"
 #include "tests/unit/time_units.h"
 #include "userspace/agent/flows/draining.h"
@@ -389,7 +390,6 @@ TEST_F(Wishes, RoceWithWhoeverIsNoPeerMayCrossAnything) {
   request.set_what("10.1.1.0");
   ASSERT_TRUE(draining_.Begin({}, request).ok());
   const FlowKey sent{.src = host_.local, .dst = probe::TestAddr("10.9.9.9"), .dqpn = 5};
-  FlowEntry& flow = host_.flows.received[sent];
   host_.flows.received[{.src = host_.remote, .dst = host_.local, .dqpn = 6}].last_packets = 1;  // a peer's
   const auto look = [&](int seconds) {
     for (int i = 0; i < seconds; ++i) {
@@ -400,7 +400,7 @@ TEST_F(Wishes, RoceWithWhoeverIsNoPeerMayCrossAnything) {
     return draining_.All().drains(0);
   };
   for (int i = 0; i < 12; ++i) {
-    ++flow.last_packets;
+    ++host_.flows.received[sent].last_packets;
     (void)look(1);
   }
   EXPECT_FALSE(look(0).safe());

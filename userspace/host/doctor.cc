@@ -162,8 +162,8 @@ Check QueuePairCheck(const DoctorInput& input) {
 
 Check LinkCheck(const NicFacts& nic, const Interface* interface) {
   const std::string name = "link " + nic.name;
-  if (!nic.hooks.empty())
-    return {name, Result::kFail, nic.hooks, "see ip addr; give it back, or correct [[nic]] and restart the agent"};
+  if (!nic.trouble.empty())
+    return {name, Result::kFail, nic.trouble, "see ip addr; give it back, or correct [[nic]] and restart the agent"};
   Check check = CheckNicUp(nic.name, interface);
   if (check.result != Result::kOk || nic.renamed.empty()) return check;
   return {name, Result::kWarn, nic.renamed, "correct [[nic]] name: the next start goes by it"};
