@@ -207,6 +207,15 @@ TEST_F(SilenceTest, AHostThatCannotMeasureAndOneWhoseReportsDoNotCountAreFinding
   EXPECT_THAT(OpenAfter(40), testing::UnorderedElementsAre("host too busy: host h2", "reports refused: host h5"));
 }
 
+// Without its XDP program it answers nobody, and its own agent says why.
+TEST_F(SilenceTest, ANicThatItsOwnAgentDoesNotMeasureIsNoNicThatIsDown) {
+  Silence({4});
+  picture_.hosts[4].nics[0].trouble = "NIC eth0: another XDP program (id 7) is in the place of the agent's";
+  EXPECT_THAT(OpenAfter(15), ElementsAre("NIC not measured: NIC " + fabric_.nic(4).ToString()));
+  picture_.hosts[4].nics[0].trouble.clear();
+  EXPECT_THAT(OpenAfter(15), ElementsAre("NIC down: NIC " + fabric_.nic(4).ToString()));
+}
+
 // Its own word explains all of its paths, as others see them, too.
 TEST_F(SilenceTest, ANicThatIsDownByItsHostsWordIsOneFinding) {
   Silence({4});

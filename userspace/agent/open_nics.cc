@@ -49,7 +49,12 @@ std::vector<std::string> OtherPrograms(const std::string& nic) {
   host::KernelProbe live;
   std::vector<std::string> names;
   for (const host::AttachedProgram& program : live.Programs(nic).value_or(std::vector<host::AttachedProgram>())) {
-    if (!program.ours) names.push_back(absl::StrFormat("%s %s (id %d)", program.hook, program.name, program.id));
+    if (program.ours) continue;
+    // Names take CAP_SYS_ADMIN, which the service has not.
+    names.push_back(
+        program.name.empty()
+            ? absl::StrFormat("%s program %d (bpftool prog show id %d)", program.hook, program.id, program.id)
+            : absl::StrFormat("%s program %s (id %d)", program.hook, program.name, program.id));
   }
   return names;
 }

@@ -178,6 +178,7 @@ wire::Inventory Uplink::Impl::Inventory() {
     facts->set_name(nic.name());
     facts->add_addresses(BytesOf(nic.address()));
     facts->set_mtu(nic.mtu());
+    facts->set_trouble(nic.trouble());
   }
   return out;
 }

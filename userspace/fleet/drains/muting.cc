@@ -23,6 +23,7 @@ bool CanBeOfAPart(Cause cause) {
     case Cause::kConfiguration:
     case Cause::kHostBusy:
     case Cause::kReportsRefused:
+    case Cause::kNicNotMeasured:
       return true;
     case Cause::kCongestion:
     case Cause::kIncast:

@@ -56,6 +56,8 @@ const char* Template(Cause cause) {
       return "Give the agent processor time: see probe.cpus in its configuration, and what else runs on the host.";
     case Cause::kReportsRefused:
       return "Set the host's clock. See why its reports do not count: cwctl fleet hosts.";
+    case Cause::kNicNotMeasured:
+      return "On the host: cwctl doctor names what is in the way.";
   }
   return "";
 }

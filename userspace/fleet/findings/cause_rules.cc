@@ -43,6 +43,7 @@ CauseRules DefaultCauseRules() {
   set(Cause::kPathsDead, Severity::kWarning, "{scope} are dead, and the cause is not known", 5, 10);
   set(Cause::kHostBusy, Severity::kWarning, "{scope} is too busy to measure", 30, 10);
   set(Cause::kReportsRefused, Severity::kWarning, "the reports of {scope} do not count", 15, 10);
+  set(Cause::kNicNotMeasured, Severity::kWarning, "{scope} is not measured, as its own agent reports", 2, 10);
   return rules;
 }
 

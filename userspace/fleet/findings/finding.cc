@@ -50,6 +50,8 @@ absl::string_view CauseName(Cause cause) {
       return "host too busy";
     case Cause::kReportsRefused:
       return "reports refused";
+    case Cause::kNicNotMeasured:
+      return "NIC not measured";
   }
   return "unknown";
 }

@@ -36,8 +36,9 @@ enum class Cause : uint8_t {
   kPathsDead,
   kHostBusy,
   kReportsRefused,
+  kNicNotMeasured,
 };
-inline constexpr int kFleetCauses = 21;
+inline constexpr int kFleetCauses = 22;
 absl::string_view CauseName(Cause cause);  // "link dead", "link grey", …
 
 struct Finding {

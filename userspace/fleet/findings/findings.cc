@@ -53,6 +53,7 @@ std::vector<Finding> Findings::Evaluate(const Picture& picture) {
   FindSettings(scene);
   FindBusy(scene);
   FindRefused(scene);
+  FindNotMeasured(scene);  // last: it explains what others found
   std::vector<Suspicion> all;
   all.reserve(scene.suspicions.size());
   for (auto& [key, suspicion] : scene.suspicions) all.push_back(std::move(suspicion));

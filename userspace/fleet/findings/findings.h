@@ -156,6 +156,7 @@ class Findings {
   void FindStanding(Scene& scene);
   void FindSettings(Scene& scene);
   void FindBusy(Scene& scene);
+  void FindNotMeasured(Scene& scene);
   void FindRefused(Scene& scene);
   void Add(Scene& scene, Suspicion suspicion);
 

@@ -305,6 +305,33 @@ void Findings::FindRefused(Scene& scene) {
   }
 }
 
+// By its own agent's word: without its programs it answers nobody, and its peers find it silent.
+void Findings::FindNotMeasured(Scene& scene) {
+  for (size_t h = 0; h < scene.picture.hosts.size(); ++h) {
+    if (!scene.host_fresh[h]) continue;
+    const HostEvidence& host = scene.picture.hosts[h];
+    for (const NicFact& nic : host.nics) {
+      if (nic.trouble.empty()) continue;
+      const std::string scope = absl::StrCat("NIC ", nic.address.ToString());
+      const auto touches = [&](const Finding& f) {
+        const int32_t c = components_.FindScope(f.scope), own = components_.FindScope(scope);
+        return f.scope == scope || f.scope == "host " + host.name ||
+               (c >= 0 && own >= 0 && components_.Contains(own, c));
+      };
+      std::erase_if(scene.suspicions, [&](const auto& entry) {
+        const Cause cause = entry.first.first;
+        return (cause == Cause::kNicDown || cause == Cause::kHostDown || cause == Cause::kLinkDead ||
+                cause == Cause::kLinkGrey || cause == Cause::kFlapping) &&
+               touches(entry.second.what);
+      });
+      Suspicion s{.what = {.cause = Cause::kNicNotMeasured, .scope = scope}};
+      s.what.hosts = {host.name};
+      s.what.evidence = {nic.trouble};
+      Add(scene, std::move(s));
+    }
+  }
+}
+
 void Findings::FindStanding(Scene& scene) {
   for (const StandingJob& standing : scene.picture.standing) {
     Suspicion s{.what = {.cause = Cause::kNotNetwork, .scope = absl::StrCat("job ", standing.job)}};

@@ -42,6 +42,7 @@ struct NicFact {
   std::string rail;                // as configured, "" = not known
   uint32_t mtu = 0, roce_mtu = 0;  // bytes; 0 = not known
   double rate_bps = 0;             // 0 = not known
+  std::string trouble;             // why its agent does not measure it now; "" = it does
 };
 
 struct HostEvidence {

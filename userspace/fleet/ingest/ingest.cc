@@ -42,7 +42,8 @@ void LearnDocument(LiveHost& live, const Document& document) {
     LiveHost::Nic fact{.name = CutUtf8(nic.name(), kMostNameBytes),
                        .rail = CutUtf8(nic.rail(), kMostNameBytes),
                        .mtu = nic.mtu(),
-                       .rate_bps = nic.rate_bps()};
+                       .rate_bps = nic.rate_bps(),
+                       .trouble = CutUtf8(nic.trouble(), kMostReasonBytes)};
     for (const wire::RdmaNic& rdma : nic.rdma()) {
       for (const wire::RdmaNicPort& port : rdma.ports()) {
         if (port.netdev() == nic.name()) fact.roce_mtu = port.active_mtu();

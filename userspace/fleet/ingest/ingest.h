@@ -53,6 +53,7 @@ struct LiveHost {
     std::string rail;                // "" = not known
     uint32_t mtu = 0, roce_mtu = 0;  // bytes; 0 = not known
     double rate_bps = 0;             // 0 = not known
+    std::string trouble;             // why its agent does not measure it; "": it does
   };
   std::vector<Nic> nics;                 // at most kMostNics
   std::shared_ptr<const LiveWork> work;  // null: it told of none in this run

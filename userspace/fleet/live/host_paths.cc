@@ -39,7 +39,7 @@ HostEvidence HostEvidenceOf(const LiveHost& live, absl::Time now) {
   host.clock_synced = live.clock_synced;
   host.clock_bound_ns = live.clock_bound_ns;
   for (const LiveHost::Nic& nic : live.nics)
-    host.nics.push_back({nic.name, nic.address, nic.rail, nic.mtu, nic.roce_mtu, nic.rate_bps});
+    host.nics.push_back({nic.name, nic.address, nic.rail, nic.mtu, nic.roce_mtu, nic.rate_bps, nic.trouble});
   host.late_share = live.late_share;
   if (now - live.refused_at < kRefusedLately) host.refusal = live.last_refusal;
   return host;

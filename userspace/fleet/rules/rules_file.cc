@@ -125,6 +125,11 @@ fault = "host too busy"
 lasts = "60s"
 expect = ["host too busy: warning"]
 [[test]]
+name = "a NIC that its own agent cannot measure is a warning"
+fault = "NIC not measured"
+lasts = "60s"
+expect = ["NIC not measured: warning"]
+[[test]]
 name = "a host whose reports are refused is a warning"
 fault = "reports refused"
 lasts = "60s"

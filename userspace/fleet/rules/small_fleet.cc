@@ -72,7 +72,10 @@ class SmallFleet {
     wiring_.faults.clear();
     picture_.slas.clear();
     picture_.standing.clear();
-    for (HostEvidence& host : picture_.hosts) host.nics[0].mtu = kUsualMtu;
+    for (HostEvidence& host : picture_.hosts) {
+      host.nics[0].mtu = kUsualMtu;
+      host.nics[0].trouble.clear();
+    }
   }
   void Break(const RuleTest& test, bool first);
   void BreakWords(Cause fault, bool first);
@@ -194,6 +197,9 @@ void SmallFleet::BreakWords(Cause fault, bool first) {
       return;
     case Cause::kHostBusy:
       picture_.hosts[kSickHost].late_share = 0.5;
+      return;
+    case Cause::kNicNotMeasured:
+      picture_.hosts[kSickHost].nics[0].trouble = "NIC eth0: another XDP program is in the place of the agent's";
       return;
     case Cause::kReportsRefused:
       picture_.hosts[kSickHost].refusal = "from the future";
