@@ -11,7 +11,8 @@
  * the flow's pace.
  * Where no acknowledgement was ever seen (the agent died before it knew whose they are) only what is sent again counts.
  * Where flows left every slot of a pair that they may be given to within a while, no path is to blame: they stay.
- * All of this only where the agent is gone, or stuck for very long: see cw_is_alone().
+ * All of this only where the agent is gone, or stuck for very long: see cw_is_alone(). An agent that stops sets each
+ * pair's round_jiffies ahead by what its successor's start may take: until then no pair is blind.
  * BPF only. */
 #ifndef CW_BPF_BLIND_H
 #define CW_BPF_BLIND_H
@@ -39,8 +40,13 @@ static __always_inline void cw_heard(struct cw_tx_flow* f, __u64 jiffies, __u32 
   f->heard_jiffies = jiffies;
 }
 
+/* Jiffies since the pair's newest round began; below 0 while a successor of the agent is awaited. */
+static __always_inline __s64 cw_since_round(const struct cw_pair* pair, __u64 jiffies) {
+  return (__s64)(jiffies - pair->round_jiffies);
+}
+
 static __always_inline int cw_pair_is_blind(const struct cw_ctl* ctl, const struct cw_pair* pair, __u64 jiffies) {
-  return ctl->blind_jiffies && jiffies - pair->round_jiffies > ctl->blind_jiffies;
+  return ctl->blind_jiffies && cw_since_round(pair, jiffies) > (__s64)ctl->blind_jiffies;
 }
 
 /* Nothing is written: there is no room, or another processor's; only which error it is counts. */
@@ -55,7 +61,7 @@ static __noinline int cw_is_alone(struct __sk_buff* skb, struct cw_ctl* ctl, con
                                   __u64 jiffies) {
   __u32 alone;
   if (!ctl || !pair) return 0;
-  alone = !ctl->stuck_jiffies || jiffies - pair->round_jiffies > ctl->stuck_jiffies || !cw_agent_is_there(skb);
+  alone = !ctl->stuck_jiffies || cw_since_round(pair, jiffies) > (__s64)ctl->stuck_jiffies || !cw_agent_is_there(skb);
   if (ctl->alone != alone) ctl->alone = alone;
   return alone;
 }

@@ -218,7 +218,8 @@ absl::StatusOr<int> Off(Session& session, const ModeOptions& options) {
     if (!direct.ok()) return direct;
     reply = v1::ActionReply();
     reply->set_effect(absl::StrFormat(
-        "no agent answers; switched off in the kernel through %s: every flow is on its native port%s; cwfabric-off "
+        "no agent answered in time; switched off in the kernel through %s: every flow is on its native port%s; "
+        "cwfabric-off "
         "takes "
         "the programs out, too",
         CtlPinPath(session.instance), *for_s > 0 ? "; it stays so, as only an agent could revert it" : ""));

@@ -39,7 +39,8 @@ absl::Status SwitchOffWithoutAgent(const std::string& instance) {
 void KeepAct(const std::string& instance, const std::string& what) {
   const acts::ActsFile file(acts::DefaultPath(instance));
   if (!file.HasFolder()) return;
-  const std::string fault = file.Append(acts::ByThisProcess(what, "no agent answers"), absl::GetCurrentTimeNanos());
+  const std::string fault =
+      file.Append(acts::ByThisProcess(what, "no agent answered in time"), absl::GetCurrentTimeNanos());
   if (!fault.empty()) std::cerr << "cwctl: not kept who did this: " << fault << '\n';
 }
 

@@ -246,7 +246,7 @@ struct cw_pair {
   __u32 carried;       /* 1: data to this pair leaves by another one, see cw_carry_out; agent */
   __u32 peer_slots;    /* slots that the peer probes, as its newest request says; 0 = it does not say; kernel (XDP) */
   __u32 departs;       /* 1: every queue of the NIC keeps packets' departure times (fq); agent */
-  __u64 round_jiffies; /* when cur_round began; kernel (tc egress) */
+  __u64 round_jiffies; /* when cur_round began; kernel (tc egress). An agent that stops sets it ahead: bpf/blind.h */
   __u32 shunned;       /* lower half: slots that flows left lately for want of answers; upper: when the last one was, in
                         * 64 jiffies; kernel (tc egress) */
   __u32 withheld;      /* bit of each enum cw_capability that does not act for flows of this pair; agent */

@@ -66,7 +66,8 @@ TEST_F(Off, WithoutAnAgentOnlyTheModeChanges) {
   Pin(CW_ABI_VERSION, BPF_F_MMAPABLE);
   const RunResult text = RunProgram(CWCTL_PATH, {"off", "--instance", instance_});
   EXPECT_EQ(text.exit_code, 0) << text.err;
-  EXPECT_THAT(text.out, HasSubstr("no agent answers; switched off in the kernel through " + pins_ + "/cw_ctl"));
+  EXPECT_THAT(text.out,
+              HasSubstr("no agent answered in time; switched off in the kernel through " + pins_ + "/cw_ctl"));
   const cw_ctl control = Read();
   EXPECT_EQ(control.mode, static_cast<uint32_t>(CW_MODE_OFF));
   EXPECT_EQ(control.lease_jiffies, 123u);

@@ -92,6 +92,14 @@ TEST_F(PresenceTest, AnAgentThatFollowsIsThereToo) {
   EXPECT_FALSE(Leaves());
 }
 
+// Until when, the one that stopped has left in the pair's record.
+TEST_F(PresenceTest, WhileASuccessorIsAwaitedNoFlowLeavesUnanswered) {
+  rig_.pair(5).round_jiffies = JiffiesNow(rig_) + 1000;
+  EXPECT_FALSE(Leaves());
+  rig_.pair(5).round_jiffies = JiffiesNow(rig_) - 1000;
+  EXPECT_TRUE(Leaves());
+}
+
 TEST_F(PresenceTest, OneThatIsStuckForLongIsAsGoodAsGone) {
   ASSERT_NO_FATAL_FAILURE(StartAgent());
   rig_.pair(5).round_jiffies = JiffiesNow(rig_) - 6000;

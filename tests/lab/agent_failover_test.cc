@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Faults of paths on the lab's fabric, and what becomes of the flows on them.
 #include <algorithm>
+#include <csignal>
 #include <set>
 
 #include "absl/strings/match.h"
@@ -90,6 +91,51 @@ TEST_F(AgentOnFabric, WithoutAgentsFlowsLeaveADeadSpineByThemselves) {
     emulator.reset();
     testbed.reset();
   }
+}
+
+// While no agent is there flows go unanswered for a while. Where it was stopped its successor is awaited, and no path
+// is to blame; where it died they look after themselves.
+TEST_F(AgentOnFabric, NoFlowLeavesUnansweredWhileAnAgentIsRestarted) {
+  Up(SmallSpec());
+  ASSERT_NE(testbed, nullptr);
+  ASSERT_TRUE(FlowsAreNewFromNowOn(*testbed));
+  JobSpec job = SteadyTraffic(absl::Microseconds(500), 8);
+  job.timeout = 17;  // 0.5 s: no queue pair dies of a second
+  ASSERT_NO_FATAL_FAILURE(StartJob(job));
+  ASSERT_TRUE(Eventually([&] { return PathsKnown(8); }));
+  ASSERT_TRUE(EachFlowDelivers(*emulator));
+  for (const int signal : {SIGTERM, SIGKILL}) {
+    ASSERT_TRUE(EndAgent(*testbed, 0, signal).ok());
+    Hold(absl::Seconds(1));  // long enough for a pair to be blind
+    ASSERT_TRUE(CutPort(testbed->fabric(), 1, true).ok());
+    Hold(absl::Seconds(1));
+    ASSERT_TRUE(CutPort(testbed->fabric(), 1, false).ok());
+    EXPECT_TRUE(EachFlowDelivers(*emulator));
+    ASSERT_TRUE(testbed->StartAgent(0).ok());
+    ASSERT_TRUE(AfterReplies(*testbed, 1000));
+    EXPECT_EQ(testbed->CounterSum("moves_blind") > 0, signal == SIGKILL);
+  }
+  for (const FlowReport& flow : emulator->TakeSnapshot().flows) EXPECT_FALSE(flow.dead);
+}
+
+// It was away for twenty seconds, and its peer was not.
+TEST_F(AgentOnFabric, AnAgentThatWasStoppedAccusesNobody) {
+  Up(SmallSpec());
+  ASSERT_NE(testbed, nullptr);
+  ASSERT_NO_FATAL_FAILURE(StartKnownTraffic());
+  const int64_t stopped_ns = MonotonicNs();
+  ASSERT_TRUE(StopAgent(*testbed, 0).ok());
+  Hold(absl::Seconds(20));
+  ASSERT_TRUE(ContinueAgent(*testbed, 0).ok());
+  ASSERT_TRUE(AfterReplies(*testbed, 1000));
+  Hold(absl::Seconds(6));  // a silence of three is reported
+  for (const Mark& mark : testbed->Events(stopped_ns, "path")) {
+    if (absl::StartsWith(mark.text, "h0:")) {
+      EXPECT_FALSE(absl::StrContains(mark.text, "silent") || absl::StrContains(mark.text, "dead")) << mark.text;
+    }
+  }
+  const v1::PathsReply paths = PathsOf(0);
+  for (const v1::Path& path : paths.pairs(0).paths()) EXPECT_NE(path.state(), v1::PATH_STATE_DEAD);
 }
 
 TEST_F(AgentOnFabric, LeavesASilentlyDeadSpine) {

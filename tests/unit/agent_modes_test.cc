@@ -83,6 +83,53 @@ TEST_F(ModesPart, WhatSomebodyElseSetMeanwhileDoesNotGoBack) {
   EXPECT_EQ(modes_.mode(), Mode::kOff);
 }
 
+TEST_F(ModesPart, OffThatSomebodyElseSetInTheMapIsReportedOnceAndStays) {
+  modes_.Begin(Mode::kProtect, {}, false);
+  ASSERT_TRUE(modes_.Set(kAnn, Request(v1::MODE_OPTIMIZE, 60)).ok());
+  modes_.LookAtMap();
+  told_.clear();
+  ctl_.mode = CW_MODE_OFF;  // as cwctl off does where no agent answers in time
+  modes_.LookAtMap();
+  modes_.LookAtMap();
+  ASSERT_THAT(told_, SizeIs(1));
+  EXPECT_EQ(told_[0].severity, telemetry::Severity::kAlert);
+  EXPECT_THAT(told_[0].text, HasSubstr("mode off was set in the kernel's map by somebody else (cwctl off), was opti"));
+  EXPECT_EQ(ctl_.mode, static_cast<uint32_t>(CW_MODE_OFF));
+  EXPECT_FALSE(deadlines_.mode()) << "nothing switches on again";
+  ASSERT_TRUE(modes_.Set(kAnn, Request(v1::MODE_PROTECT)).ok());
+  modes_.LookAtMap();
+  EXPECT_THAT(told_, SizeIs(2)) << "the second is the operator's";
+}
+
+TEST_F(ModesPart, OffThatWasSetInTheMapBeforeTheAgentsOwnIsReportedToo) {
+  modes_.Begin(Mode::kProtect, {}, false);
+  ctl_.mode = CW_MODE_OFF;
+  EXPECT_EQ(modes_.SwitchOff(), Allowed(Mode::kOff));  // the call that was answered too late
+  modes_.Change(kAnn, Mode::kOff, Mode::kOff, 0);
+  ASSERT_THAT(told_, SizeIs(2));
+  EXPECT_THAT(told_[0].text, HasSubstr("by somebody else"));
+  EXPECT_THAT(told_[1].text, HasSubstr("ann: mode off"));
+}
+
+TEST_F(ModesPart, ItsOwnOffIsNobodyElses) {
+  modes_.Begin(Mode::kProtect, {}, false);
+  const Allowed was = modes_.SwitchOff();
+  modes_.LookAtMap();  // before the loop comes to the call
+  EXPECT_THAT(told_, IsEmpty());
+  modes_.Change(kAnn, was, Mode::kOff, 0);
+  EXPECT_THAT(told_, SizeIs(1));
+}
+
+TEST_F(ModesPart, OffThatARestartFindsIsReported) {
+  ctl_.mode = CW_MODE_OFF;
+  modes_.Begin(Mode::kProtect, {}, /*adopted=*/true);
+  modes_.LookAtMap();
+  ASSERT_THAT(told_, SizeIs(1));
+  EXPECT_EQ(told_[0].severity, telemetry::Severity::kAlert);
+  EXPECT_THAT(told_[0].text, HasSubstr("mode off was found in the kernel's map"));
+  EXPECT_EQ(modes_.mode(), Mode::kOff);
+}
+
 TEST_F(ModesPart, OffIsInTheWordAtOnceAndACapabilityAloneDoesNotEndIt) {
   modes_.Begin(Mode::kOptimize, {}, false);
   EXPECT_EQ(modes_.SwitchOff(), Allowed(Mode::kOptimize));
@@ -163,6 +210,20 @@ TEST_F(LeasePart, OneThatHoldsOrNeverEndsIsNoNews) {
   ctl_.lease_jiffies = 0;
   lease_.TellOfFormer(absl::Seconds(10), flows_, events_);
   EXPECT_THAT(events_.all, IsEmpty());
+}
+
+TEST_F(LeasePart, ASuccessorIsAwaitedForTenSecondsByPairsThatWereLookedAfter) {
+  lease_.SetBlindAfter(absl::Milliseconds(20));
+  cw_pair probed{}, left{}, never{};
+  probed.round_jiffies = 100 * 250 - 20;
+  left.round_jiffies = 100 * 250 - 100;
+  for (cw_pair* pair : {&probed, &left, &never}) lease_.AwaitSuccessor(*pair);
+  EXPECT_EQ(probed.round_jiffies, 110u * 250);
+  EXPECT_EQ(left.round_jiffies, 100u * 250 - 100) << "its flows look after themselves already";
+  EXPECT_EQ(never.round_jiffies, 0u);
+  lease_.SetPresent(true, 8);
+  lease_.AwaitSuccessor(left);
+  EXPECT_EQ(left.round_jiffies, 110u * 250) << "the agent was only late";
 }
 
 TEST_F(LeasePart, FlowsLookAfterThemselvesAfterThreeIdleIntervalsAndNotSooner) {

@@ -86,6 +86,22 @@ TEST(PathSilence, TimeInWhichNobodyLookedOrNothingWasSentIsNoSilence) {
   EXPECT_GT(pair.silence.SilentNs(0), 0);
 }
 
+TEST(PathSilence, WhatWasCountedBeforeNobodyLookedDoesNotGoOn) {
+  Pair pair;
+  pair.Pass(3 * kSecond);
+  pair.answers[0] = pair.answers[1] = pair.peer = false;
+  pair.Pass(900 * kMs);
+  pair.now_ns += 40 * kSecond;
+  pair.Pass(900 * kMs);
+  EXPECT_EQ(pair.silence.SilentNs(0), 0);
+  EXPECT_EQ(pair.silence.peer(), PathSilence::Peer::kHeard);
+  pair.Pass(2 * kSecond);
+  EXPECT_NEAR(static_cast<double>(pair.silence.SilentNs(0)), 2.8e9, 0.2e9);
+  pair.now_ns += 40 * kSecond;  // a silence that was known goes on
+  pair.Pass(100 * kMs);
+  EXPECT_GT(pair.silence.SilentNs(0), 2 * kSecond);
+}
+
 TEST(PathSilence, RoundsThatComeSeldomWantMoreTime) {
   Pair pair;
   pair.look.interval_ns = 2 * kSecond;

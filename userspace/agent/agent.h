@@ -249,7 +249,7 @@ class Agent final : public api::AgentView {
   class Drains drains_;
 
   Deadlines deadlines_;
-  bool starts_anew_ = false;
+  bool ran_ = false, starts_anew_ = false;
 
   std::unique_ptr<LabelBook> labels_;
   std::unique_ptr<Causes> causes_;

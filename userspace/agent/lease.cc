@@ -11,6 +11,7 @@ namespace cw::agent {
 namespace {
 
 using maps::CtlView;
+using maps::PairsView;
 
 constexpr absl::Duration kBlindAfter = absl::Milliseconds(250);
 constexpr absl::Duration kMostLate = absl::Milliseconds(500);
@@ -80,6 +81,14 @@ void Lease::Renew(absl::Duration lease) {
   const uint64_t until =
       lease == absl::ZeroDuration() ? 0 : ticks_.at(monotonic_.NowNs() + absl::ToInt64Nanoseconds(lease));
   CtlView::Store(ctl_.lease_jiffies, until);
+}
+
+void Lease::AwaitSuccessor(cw_pair& pair) const {
+  const int64_t now_ns = monotonic_.NowNs();
+  const uint64_t now = ticks_.at(now_ns), begun = PairsView::Load(pair.round_jiffies);
+  const auto alone = std::max(CtlView::Load(ctl_.blind_jiffies), CtlView::Load(ctl_.stuck_jiffies));
+  if (begun == 0 || now > begun + alone) return;
+  PairsView::Store(pair.round_jiffies, ticks_.at(now_ns + absl::ToInt64Nanoseconds(kGrace)));
 }
 
 double Lease::LeftS() const {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How long the programs act without an agent: the lease that it renews each second, and after what silence of the
-// probes flows look after themselves. Both stand in the control record, in jiffies. Thread rule: the agent's loop.
+// probes flows look after themselves. Both are in the control record, in jiffies. Thread rule: the agent's loop.
 #pragma once
 
 #include <cstdint>
@@ -47,6 +47,12 @@ class Lease {
   void ProberSlows(absl::Duration interval);
   void Renew(absl::Duration lease);  // zero: it never ends
   double LeftS() const;              // 0: it never ends
+
+  // A start takes a second or so, on a starved machine several. Transport timers are as long.
+  static constexpr absl::Duration kGrace = absl::Seconds(10);
+  // When the agent stops, of each pair and after its last probe: its flows don't look after themselves until its
+  // successor probes it, for kGrace at most. Not of a pair that nobody has looked after for a while.
+  void AwaitSuccessor(cw_pair& pair) const;
 
  private:
   void SetBlindJiffies();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/agent/modes.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "maps/views.h"
@@ -40,12 +42,49 @@ Allowed Modes::allowed() const { return Allowed(maps::CtlView::Load(ctl_.mode));
 
 void Modes::Begin(Allowed configured, const AllowOverrides& overrides, bool adopted) {
   overrides_ = overrides;
-  if (!adopted) maps::CtlView::Store(ctl_.mode, configured.word());
+  if (adopted) {
+    std::lock_guard lock(mutex_);
+    known_ = maps::CtlView::Load(ctl_.mode);
+  } else {
+    Store(configured);
+  }
   if (mode() != Mode::kOff) overrides_ = OverridesOf(allowed());
-  if (allowed() != configured) {
+  if (mode() == Mode::kOff && configured.mode() != Mode::kOff) {
+    journal_.Log({.type = "mode",
+                  .severity = telemetry::Severity::kAlert,
+                  .text = absl::StrCat("mode off was found in the kernel's map: it was set before this start (cwctl "
+                                       "off) and stays; the configuration says ",
+                                       configured.ToString(), ": cwctl mode ", ModeName(configured.mode()))});
+  } else if (allowed() != configured) {
     spdlog::warn("the mode is {} and stays, as it was before the restart; the configuration says {}: cwctl mode {}",
                  allowed().ToString(), configured.ToString(), std::string(ModeName(configured.mode())));
   }
+}
+
+void Modes::Store(Allowed allowed) {
+  std::lock_guard lock(mutex_);
+  known_ = allowed.word();
+  maps::CtlView::Store(ctl_.mode, known_);
+}
+
+void Modes::LookAtMap() {
+  uint32_t before = 0;
+  {
+    std::lock_guard lock(mutex_);
+    before = std::exchange(known_, maps::CtlView::Load(ctl_.mode));
+    if (before == known_) return;
+  }
+  const Allowed now = allowed();
+  if (now.mode() != Mode::kOff) overrides_ = OverridesOf(now);
+  AdoptEnd();
+  KeepDeadlines();
+  const bool off = now.mode() == Mode::kOff;
+  journal_.Log({.type = "mode",
+                .severity = telemetry::Severity::kAlert,
+                .text = absl::StrCat("mode ", now.ToString(), " was set in the kernel's map by somebody else",
+                                     off ? " (cwctl off)" : "", ", was ", Allowed(before).ToString(), "; it stays",
+                                     off ? ": every flow leaves on its native port" : ""),
+                .evidence = {{"mode", now.ToString()}, {"mode_before", Allowed(before).ToString()}}});
 }
 
 void Modes::KeepDeadlines() {
@@ -76,13 +115,17 @@ void Modes::TakeConfigured(Allowed before, Allowed wanted) {
 }
 
 Allowed Modes::SwitchOff() {
+  constexpr uint32_t kOff = CW_MODE_OFF;
+  std::lock_guard lock(mutex_);
   const Allowed was = allowed();
-  maps::CtlView::Store(ctl_.mode, static_cast<uint32_t>(CW_MODE_OFF));
+  if (was.word() == known_) known_ = kOff;  // else LookAtMap has something to report
+  maps::CtlView::Store(ctl_.mode, kOff);
   return was;
 }
 
 v1::ActionReply Modes::Change(const api::Caller& caller, Allowed from, Allowed to, double for_s) {
-  maps::CtlView::Store(ctl_.mode, to.word());
+  LookAtMap();
+  Store(to);
   if (to.mode() != Mode::kOff) overrides_ = OverridesOf(to);
   if (for_s > 0) {
     // A second --for goes back to where the first one would have.

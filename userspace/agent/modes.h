@@ -5,6 +5,8 @@
 // until an operator ends it. Thread rule: the agent's loop, but for what says another.
 #pragma once
 
+#include <mutex>
+
 #include "absl/status/statusor.h"
 #include "maps/abi.h"
 #include "userspace/agent/deadlines.h"
@@ -29,6 +31,9 @@ class Modes {
   // At the start. An operator's mode, off included, outlives a crash (adopted); the configured one holds for a
   // dataplane made anew.
   void Begin(Allowed configured, const AllowOverrides& overrides, bool adopted);
+  // Once a second. What somebody else set in the map (cwctl off, where no agent answered in time) is reported, and
+  // holds.
+  void LookAtMap();
   // The end that an earlier agent was asked for: cwctl off without an agent came later, and holds.
   void AdoptEnd();
 
@@ -47,13 +52,15 @@ class Modes {
   absl::StatusOr<v1::ActionReply> Set(const api::Caller& caller, const v1::SetModeRequest& request);
   // for_s > 0: it goes back then. No name in the caller: the agent itself.
   v1::ActionReply Change(const api::Caller& caller, Allowed from, Allowed to, double for_s);
-  // At once, whatever the loop is doing; any thread. What it was. Change has to follow on the loop.
+  // At once, though the loop hangs; any thread. What it was. Change has to follow on the loop.
   Allowed SwitchOff();
   void Due(const Deadlines::ModeEnd& end);  // its time has come; what somebody else set meanwhile stays
   // A configuration was read anew: a mode that an operator chose holds until the file's changes.
   void TakeConfigured(Allowed before, Allowed wanted);
 
  private:
+  void Store(Allowed allowed);
+
   cw_ctl& ctl_;
   Deadlines& deadlines_;
   const Clock& monotonic_;
@@ -61,6 +68,9 @@ class Modes {
   May::Withheld withheld_;  // empty: nothing is narrower
   const May may_ = May([this] { return allowed(); },
                        [this](uint32_t pair, const FlowKey* flow) { return withheld_ ? withheld_(pair, flow) : 0; });
+  // Never held for longer than a store takes: SwitchOff waits for nobody.
+  std::mutex mutex_;
+  uint32_t known_ = 0;          // under mutex_: the word that this agent set in the map, or has reported
   AllowOverrides overrides_;    // of what the mode says
   bool deadlines_kept_ = true;  // in their file
 };

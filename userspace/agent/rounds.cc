@@ -134,6 +134,7 @@ absl::Span<const Agent::Step> Agent::Step::OfSecond() {
   static constexpr Step kSteps[] = {
       {"watchdog", [](Agent&, int64_t) { commandline::SdNotify("WATCHDOG=1"); }},
       {"lease", [](Agent& a, int64_t) { a.lease_->Renew(a.options_.config.steering.lease); }},
+      {"mode", [](Agent& a, int64_t) { a.modes_->LookAtMap(); }},
       {"session",
        [](Agent& a, int64_t) {
          a.control_->RenewSession(a.pairs_, absl::GetCurrentTimeNanos(),

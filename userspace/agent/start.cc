@@ -181,10 +181,13 @@ absl::Status Agent::Open() {
 
 Agent::~Agent() {
   server_.reset();
-  engine_.reset();  // its thread reads the pairs' records
+  engine_.reset();  // its thread reads the pairs' records, and sends the last probes
+  if (!ran_) return;
+  for (const auto& [index, pair] : pairs_) lease_->AwaitSuccessor(dataplane_->pairs()[index]);
 }
 
 void Agent::Run() {
+  ran_ = true;
   loop_->Run();
   link_flaps_->Keep();
   Log({.type = "agent", .text = "agent stopped; the dataplane goes on under its lease"});

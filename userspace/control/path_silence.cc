@@ -26,7 +26,8 @@ bool PathSilence::Step(int64_t now_ns, const Look& look) {
       continue;
     }
     const bool heard = slot.known && slot.arrived != look.arrived[s];
-    slot.silent_ns = heard || !slot.known ? 0 : slot.silent_ns + passed_ns;
+    const bool anew = heard || !slot.known || (away && !slot.silent);
+    slot.silent_ns = anew ? 0 : slot.silent_ns + passed_ns;
     slot.known = true;
     slot.arrived = look.arrived[s];
     const bool silent = slot.silent_ns > least_ns;
@@ -34,6 +35,7 @@ bool PathSilence::Step(int64_t now_ns, const Look& look) {
     slot.silent = silent;
     if (silent) silent_ |= static_cast<uint16_t>(1u << s);
   }
+  if (away && peer_ != Peer::kSilent) peer_silent_ns_ = 0;
   return StepPeer(passed_ns, least_ns, look) || changed;
 }
 

@@ -6,8 +6,8 @@
 // this host may be the cause.
 //
 // Only time in which probes were sent counts, and in which somebody looked: an agent that was stopped, or got no
-// processor, has seen no silence. What arrived is told by the programs' records (progress_round, peer_round), which go
-// on without the agent.
+// processor, has seen no silence, and what it counted before does not go on: a silence that is not known yet begins
+// anew. What arrived is told by the programs' records (progress_round, peer_round), which go on without the agent.
 //
 // Pure: time comes in (monotonic ns). Rounds are serial numbers (RFC 1982). One thread per object; 0.5 KiB for a pair.
 #pragma once
