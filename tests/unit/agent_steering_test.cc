@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "tests/unit/agent_fakes.h"
 #include "tests/unit/time_units.h"
 #include "userspace/agent/flows/draining.h"
