@@ -110,6 +110,23 @@ TEST(PathSize, WhatALateAgentAskedIsVoid) {
   EXPECT_EQ(size.arrives(), 0u);
 }
 
+// Others come first: the rounds are as many.
+TEST(PathSize, WhatIsDueMayBeAskedLater) {
+  AskedPath run;
+  run.Above(1500);
+  int looks = 0;
+  uint64_t rounds = 0;
+  for (; run.size.arrives() == 0 && looks < 1000; ++looks, run.now_ns += kSecond / 10) {
+    if (!run.size.Due(run.now_ns, false) || looks % 7 != 0) continue;
+    ++rounds;
+    for (const uint32_t bytes : run.size.Ask(kFull, run.now_ns)) {
+      if (run.arrives(bytes)) run.size.Answered(run.size.token(), bytes);
+    }
+  }
+  EXPECT_EQ(run.size.arrives(), 1500u);
+  EXPECT_GE(rounds, 4u);
+}
+
 TEST(PathSize, AnAnswerToAnEarlierQuestionIsNone) {
   PathSize size;
   ASSERT_TRUE(size.Due(kSecond, false));

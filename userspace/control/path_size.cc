@@ -89,6 +89,7 @@ bool PathSize::Judge(int64_t now_ns) {
     return false;
   }
   ++round_;
+  waits_ = false;  // it may be asked later
   return true;
 }
 

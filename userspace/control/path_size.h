@@ -28,7 +28,8 @@ class PathSize {
  public:
   explicit PathSize(const SizeRules& rules = {}) : rules_(rules) {}
 
-  // Whether Ask() has something at this time. late: nobody looked for longer than it should be: what was asked is void.
+  // Whether Ask() has something at this time; it stays due until it is asked. late: nobody looked for longer than it
+  // should be: what was asked is void.
   bool Due(int64_t now_ns, bool late);
   // Sizes to be asked about now, at once; 0: as small as it goes. Only where it is due. full: not 0.
   std::vector<uint32_t> Ask(uint32_t full, int64_t now_ns);
