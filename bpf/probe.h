@@ -64,8 +64,7 @@ static __always_inline int cw_probe_well_formed(const struct cw_packet* p, const
   if (h->type == CW_PROBE_REQUEST || h->type == CW_PROBE_REPLY || h->type == CW_PROBE_TRACE)
     return p->udp_len == CW_PROBE_UDP_LEN;
   if (h->type == CW_PROBE_MESSAGE)
-    return cw_be64(h->t1) <= CW_MSG_MAX && p->udp_len >= CW_PROBE_UDP_LEN + CW_MSG_MAC_LEN + (__u32)cw_be64(h->t1) &&
-           p->udp_len <= CW_PROBE_UDP_LEN + CW_MSG_MAC_LEN + CW_MSG_MAX;
+    return cw_be64(h->t1) <= CW_MSG_MAX && p->udp_len >= CW_PROBE_UDP_LEN + CW_MSG_MAC_LEN + (__u32)cw_be64(h->t1);
   return 0;
 }
 
@@ -256,7 +255,7 @@ static __noinline int cw_on_reply(struct cw_probe* pr) {
 }
 
 static __noinline int cw_on_message(struct xdp_md* ctx, const struct cw_packet* p, const struct cw_probe* pr) {
-  __u32 len = p->udp_len - (CW_UDP_LEN + CW_BTH_LEN + CW_ICRC_LEN);
+  __u32 len = CW_PROBE_HDR_LEN + (__u32)cw_be64(pr->hdr.t1) + CW_MSG_MAC_LEN; /* what pads it stays here */
   struct cw_ev_msg* ev;
   /* Well-formed messages keep these bounds already; the verifier needs them said here. */
   CW_OPAQUE(len);

@@ -91,6 +91,7 @@ std::string Flags(const v1::Path& path) {
   if (path.drained()) flags.push_back("drained");
   if (!path.assignable()) flags.push_back("not assigned");
   if (path.lossy()) flags.push_back("loses packets");
+  if (path.largest_arrives() > 0) flags.push_back(absl::StrCat("packets above ", path.largest_arrives(), " B lost"));
   if (path.clock_left_out_forward()) flags.push_back("not for the clock");
   return absl::StrJoin(flags, ", ");
 }

@@ -33,6 +33,12 @@ Verdict VerdictOf(const cwfabric::v1::StatusReply& status) {
     bad.push_back(Counted(silent, "path") + (silent == 1 ? " is" : " are") + " silent (cwctl paths)");
   if (const uint32_t dead = status.paths().dead(); dead > 0)
     bad.push_back(Counted(dead, "path") + (dead == 1 ? " is" : " are") + " dead (cwctl links)");
+  if (const uint32_t limited = status.paths().size_limited(); limited > 0)
+    bad.push_back(absl::StrCat("packets above ", status.paths().least_largest_arrives(), " bytes do not arrive on ",
+                               Counted(limited, "path"), " (cwctl paths)"));
+  for (const auto& peer : status.peers()) {
+    if (!peer.mtu_text().empty()) bad.push_back(peer.mtu_text());
+  }
   if (status.data_age_s() > kOldDataS && !status.peers().empty())
     bad.push_back("the newest measurement is " + DurationText(status.data_age_s()) + " old");
   if (!waited_for.empty()) warn.push_back("never answered: " + absl::StrJoin(waited_for, ", "));

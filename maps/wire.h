@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR BSD-2-Clause OR GPL-2.0-only */
 /* The probe's wire format: Ethernet, IPv4, UDP (destination 4791, source port = the entropy under test), BTH with
  * opcode CW_BTH_OPCODE and destination QPN CW_BTH_QPN, then this header (all integers big-endian), for messages a body
- * and its MAC, and the ICRC. Requests and messages carry a valid ICRC, replies an unspecified one.
+ * and its MAC, and the ICRC. Requests and messages carry a valid ICRC, replies an unspecified one. Between MAC and ICRC
+ * a message may have bytes that mean nothing: they make it as long as a packet of data.
  *
  * mac: SipHash-2-4 of the 72 bytes before it (as nine little-endian words, as the reference does), under the key of the
  * ordered pair of addresses (maps/abi.h, cw_pair_keys), stored as a little-endian word. J.-P. Aumasson, D. J.

@@ -235,8 +235,23 @@ TEST_F(MessagesTest, ArriveWhole) {
     auto ev = As<cw_ev_msg>(records[0]);
     EXPECT_EQ(ev.type, CW_EV_MSG);
     EXPECT_EQ(ev.pair, 3);
+    f.payload.resize(CW_PROBE_HDR_LEN + body + CW_MSG_MAC_LEN);
     ASSERT_EQ(ev.len, f.payload.size());
     EXPECT_EQ(Bytes(ev.packet, ev.packet + ev.len), f.payload);
+  }
+}
+
+// As long as a packet of data: the agent gets what it means.
+TEST_F(MessagesTest, ArriveWithoutTheirPadding) {
+  for (size_t bytes : {1200, 1500, 2048, 3000}) {
+    Frame f = Message(24);
+    const Bytes whole(f.payload.begin(), f.payload.begin() + CW_PROBE_HDR_LEN + 24 + CW_MSG_MAC_LEN);
+    f.payload.resize(bytes);
+    EXPECT_EQ(Run(test::Build(f), XDP_DROP), "messages=1");
+    std::vector<Bytes> records = rig_.Messages();
+    ASSERT_EQ(records.size(), 1u);
+    auto ev = As<cw_ev_msg>(records[0]);
+    EXPECT_EQ(Bytes(ev.packet, ev.packet + ev.len), whole) << bytes;
   }
 }
 

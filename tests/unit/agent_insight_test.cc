@@ -106,6 +106,30 @@ TEST_F(CausesPart, ASlowReceiverIsToldWithThePeersNameAndTheJob) {
   EXPECT_THAT(told.evidence, testing::Contains(testing::Pair("job", "train")));
 }
 
+TEST_F(CausesPart, AQueuePairThatStopsWithPacketsUnacknowledgedIsAnAlertThatDoesNotEnd) {
+  cw_tx_flow& record = host_.AddSent(7).tx;
+  record.acked_valid = 1;
+  record.acked_psn = 100;
+  record.flow.req.next = 200;
+  record.flow.req.packets = 1000;
+  record.flow.req.seen = 1;
+  for (int i = 0; i < 5; ++i) Window(0);
+  auto events = host_.events.Take();
+  ASSERT_THAT(events, SizeIs(1));
+  EXPECT_THAT(events[0].text, HasSubstr("no acknowledgements"));
+  EXPECT_EQ(events[0].severity, telemetry::Severity::kNotice);
+  const auto silent = [&] {
+    host_.flows.sent[host_.FlowTo(7)].window_packets = host_.flows.sent[host_.FlowTo(7)].window_bytes = 0;
+    causes_.Look({.pairs = {{.pair = {host_.local, host_.remote}}}});
+    causes_.Judge(now_ns_ += kSecond, 0);
+  };
+  for (int i = 0; i < 200; ++i) silent();
+  events = host_.events.Take();
+  ASSERT_THAT(events, SizeIs(1));
+  EXPECT_THAT(events[0].text, HasSubstr("it stopped with 100 packets unacknowledged"));
+  EXPECT_EQ(events[0].severity, telemetry::Severity::kAlert);
+}
+
 // As README's own traffic does: it sends 10 of 390 Mbit/s, because it has no more to send.
 TEST_F(CausesPart, ASenderThatNobodyWaitsForIsShownAndNotTold) {
   host_.nics.front().rate_bps = 390e6;

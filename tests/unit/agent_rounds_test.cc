@@ -13,7 +13,7 @@ using ::testing::ElementsAre;
 
 TEST(Rounds, WhatWasMeasuredIsReadBeforeItIsJudged) {
   EXPECT_THAT(Agent::OrderOf(Agent::Round::kRings), ElementsAre("probes", "lossy paths", "clocks"));
-  EXPECT_THAT(Agent::OrderOf(Agent::Round::kMail), ElementsAre("messages", "greeting", "samples"));
+  EXPECT_THAT(Agent::OrderOf(Agent::Round::kMail), ElementsAre("messages", "greeting", "sizes", "samples"));
 }
 
 TEST(Rounds, AWindowReadsThenRecoversThenBalances) {
@@ -26,7 +26,7 @@ TEST(Rounds, ASecondKeepsTheProgramsTrustedFirst) {
   EXPECT_THAT(
       Agent::OrderOf(Agent::Round::kSecond),
       ElementsAre("watchdog", "lease", "mode", "session", "pairs", "met wishes", "link flaps", "carriers", "addresses",
-                  "hooks", "deadlines", "scopes", "dry run", "causes", "gaps", "due drains", "owners' moves",
+                  "hooks", "MTUs", "deadlines", "scopes", "dry run", "causes", "gaps", "due drains", "owners' moves",
                   "owners' drains", "others' traffic", "owners' returns", "received flows", "unseen queue pairs",
                   "labels", "clock's pairs", "idle flows", "flow table", "events file", "meters"));
 }

@@ -156,6 +156,19 @@ TEST(Verdicts, SayWhatIsWrongTheWorstFirst) {
   EXPECT_EQ(VerdictOf(status).text, "never answered: h1; switched off, every flow is on its native port");
 }
 
+TEST(Verdicts, NameWhatLargePacketsDoNotPass) {
+  v1::StatusReply status;
+  status.mutable_paths()->set_size_limited(2);
+  status.mutable_paths()->set_least_largest_arrives(1500);
+  EXPECT_EQ(VerdictOf(status).text, "packets above 1500 bytes do not arrive on 2 paths (cwctl paths)");
+  EXPECT_EQ(VerdictOf(status).tone, Tone::kBad);
+  status.Clear();
+  v1::PeerStatus& peer = *status.add_peers();
+  peer.set_paths_live(4);
+  peer.set_mtu_text("h2's eth0 has MTU 1500, h1's eth0 4200: packets above 1500 bytes do not pass");
+  EXPECT_EQ(VerdictOf(status).text, peer.mtu_text());
+}
+
 TEST(Format, PortsBehindSilentSwitchesAreNotSoldAsPaths) {
   v1::Pair pair;
   pair.set_table("unknown");

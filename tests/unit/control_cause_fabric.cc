@@ -335,6 +335,7 @@ void Fabric::EndWindow(double t) {
            .rnr_naks = l.rnr,
            .seq_naks = l.naks,
            .acks = l.acks,
+           .acks_known = true,
            .gaps_known = true,
            .gaps = l.gaps,
            .missing = static_cast<uint64_t>(missing),

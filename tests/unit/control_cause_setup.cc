@@ -183,6 +183,8 @@ Setup Draw::Make(Cause injected) {
       s_.late_s = Real(2, 20) * kPacketBits / s_.line_bps;
       s_.windows = 5;
       break;
+    case Cause::kPacketSize:
+    case Cause::kNoAcks:
     case Cause::kNone:
       Harmless();
       break;

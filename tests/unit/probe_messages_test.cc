@@ -73,6 +73,8 @@ std::vector<Body> Examples() {
           GapReport{true, {{0xffffff, true, UINT32_MAX}, {1, false, 0}}},
           GapReport{},
           GapReport{false, std::vector(kMaxGapsPerMessage, GapReport::Flow{.qpn = 7})},
+          SizeReport{},
+          SizeReport{true, 15, 4160, UINT32_MAX, 4200, "enp129s0f0np0v1"},
           ChunkArrivals{},
           ChunkArrivals{7, std::vector(kMaxChunkArrivalsPerMessage, kArrival)}};
 }

@@ -229,6 +229,7 @@ class Agent final : public api::AgentView {
   std::unique_ptr<ProbeNews> probe_news_;
   std::unique_ptr<MoveNews> move_news_;
   std::unique_ptr<Losses> losses_;
+  std::unique_ptr<SizeCheck> sizes_;
   std::unique_ptr<KernelMover> kernel_mover_;
   std::unique_ptr<OwnerMover> owner_mover_;
   std::unique_ptr<Placer> placer_;

@@ -10,6 +10,7 @@
 #include "userspace/agent/nics/nic_failover.h"
 #include "userspace/agent/paths/path_news.h"
 #include "userspace/agent/paths/probe_news.h"
+#include "userspace/agent/paths/size_check.h"
 #include "userspace/agent/recovery/tails.h"
 
 namespace cw::agent {
@@ -41,6 +42,8 @@ absl::Status Agent::OpenIntake() {
       [this](auto& pair, const auto& question) { path_news_->OnClassQuestion(pair, question); });
   intake_->OnMessage<probe::GapReport>(
       [this](auto& pair, const auto& gaps) { causes_->OnGapReport(pair, gaps, MonotonicNs()); });
+  intake_->OnMessage<probe::SizeReport>(
+      [this](auto& pair, const auto& report) { sizes_->OnReport(pair, report, MonotonicNs()); });
   intake_->OnMessage<probe::ChunkArrivals>(
       [this](auto& pair, const auto& chunks) { chunks_->OnArrivals(pair, chunks); });
   return intake_->Open(

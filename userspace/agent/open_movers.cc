@@ -28,6 +28,7 @@
 #include "userspace/agent/modes.h"
 #include "userspace/agent/nics/nic_failover.h"
 #include "userspace/agent/paths/damping.h"
+#include "userspace/agent/paths/size_check.h"
 #include "userspace/agent/recovery/rerolls.h"
 #include "userspace/agent/recovery/returns.h"
 #include "userspace/agent/recovery/tails.h"
@@ -228,6 +229,7 @@ void Agent::OpenRecovery() {
       Rerolls::Asks{
           .allowed = may, .hashing = hashing, .rolled = [this](const FlowKey& flow) { tails_->OnRerolled(flow); }});
   path_lost_ = {
+      [this](const PathLost& lost) { SizeCheck::Hurry(lost.pair, lost.slot, MonotonicNs()); },
       [this](const PathLost& lost) { rerolls_->OnPathLost(lost); },
       // Before the flows go: what was under way is asked for again, by the path that they take.
       [this](const PathLost& lost) { tails_->OnPathLost(lost); },

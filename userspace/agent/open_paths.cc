@@ -36,6 +36,7 @@
 #include "userspace/agent/paths/losses.h"
 #include "userspace/agent/paths/path_news.h"
 #include "userspace/agent/paths/probe_news.h"
+#include "userspace/agent/paths/size_check.h"
 #include "userspace/agent/paths/totals.h"
 #include "userspace/agent/peer_watch.h"
 #include "userspace/agent/recovery/rerolls.h"
@@ -47,6 +48,7 @@
 #include "userspace/agent/views/paths_view.h"
 #include "userspace/agent/views/status_view.h"
 #include "userspace/agent/views/why_view.h"
+#include "userspace/dataplane/netdev.h"
 #include "userspace/model/boot_id.h"
 #include "userspace/model/cpu_list.h"
 
@@ -184,6 +186,14 @@ void Agent::OpenPaths() {
   OpenNews();
   losses_ = std::make_unique<Losses>(pairs_, flows_, qps_, engine_->mesh(), *damping_, path_lost_, monotonic_,
                                      *dry_run_, journal_, modes_->may());
+  sizes_ = std::make_unique<SizeCheck>(
+      pairs_, nics_, flows_, engine_->mesh(), *mail_, journal_,
+      SizeCheck::Asks{
+          .send = [this](uint32_t pair, const probe::SizeReport& question,
+                         uint16_t port) { return engine_->SendPadded(pair, question, port, question.bytes); },
+          .mtu_of = dataplane::MtuOf,
+          .hops = [this](uint32_t pair, uint8_t slot) { return HopsOf(pair, slot); },
+          .host = vitals_.host_name});
   OpenBalance();
   OpenMovers();
   OpenFlows();

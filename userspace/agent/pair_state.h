@@ -23,6 +23,7 @@
 #include "userspace/control/pair_pause.h"
 #include "userspace/control/path_loss.h"
 #include "userspace/control/path_silence.h"
+#include "userspace/control/path_size.h"
 #include "userspace/control/pause.h"
 #include "userspace/control/probe_fates.h"
 #include "userspace/metrics/path_totals.h"
@@ -73,6 +74,8 @@ struct SlotState {
   std::optional<SilentPath> silence;
   probe::EndProof end_proof;  // of its hops
   int64_t paused_ns = 0;      // monotonic: when it was last found paused; 0: never
+  control::PathSize size;     // which packets arrive
+  uint32_t size_told = 0;     // PathSize::arrives() as it was logged
   bool was_dead = false;      // at the last look at the slot's state
 };
 
@@ -97,14 +100,18 @@ struct PairState {
   std::array<SlotState, kMaxSlots> slot;
   control::Backups backups;
   control::ProbeFates fates;
-  control::PathSilence path_silence;            // of its paths
-  control::PairPause pause;                     // all of them are silent: is it their class that stands?
-  std::unique_ptr<control::PairLoss> loss;      // made when the pair first carries data …
-  std::unique_ptr<control::DataStall> stalls;   // … as is this
-  std::vector<probe::SampleHalf> samples_out;   // halves of packets received from the peer
-  int64_t gaps_told_ns = 0;                     // when the peer's question was answered last; 0: never
-  std::vector<probe::ChunkArrival> chunks_out;  // chunks of collectives received from the peer
-  int64_t last_reply_ns = 0;                    // monotonic; 0: never
+  control::PathSilence path_silence;             // of its paths
+  control::PairPause pause;                      // all of them are silent: is it their class that stands?
+  std::unique_ptr<control::PairLoss> loss;       // made when the pair first carries data …
+  std::unique_ptr<control::DataStall> stalls;    // … as is this
+  std::vector<probe::SampleHalf> samples_out;    // halves of packets received from the peer
+  int64_t gaps_told_ns = 0;                      // when the peer's question was answered last; 0: never
+  std::vector<probe::ChunkArrival> chunks_out;   // chunks of collectives received from the peer
+  int64_t last_reply_ns = 0;                     // monotonic; 0: never
+  uint32_t peer_mtu = 0;                         // of the peer's NIC, as its agent says; 0: not known …
+  std::string peer_nic;                          // … and its name there
+  int64_t size_heard_ns = 0, size_asked_ns = 0;  // monotonic: of sizes; 0: never
+  std::string mtu_trouble;                       // what the MTUs of the two NICs do not let pass, ""
   bool active = false;
   bool measures_clock = false;                            // one of those that fleet time rests on …
   probe::ClockPace clock_pace = probe::ClockPace::kNone;  // … and so probed at this pace while idle

@@ -58,6 +58,7 @@ class Rerolls;
 class Returns;
 class RingTap;
 class Scopes;
+class SizeCheck;
 class StatusView;
 class Steering;
 class Tails;

@@ -32,6 +32,7 @@
 #include "userspace/agent/paths/losses.h"
 #include "userspace/agent/paths/path_news.h"
 #include "userspace/agent/paths/probe_news.h"
+#include "userspace/agent/paths/size_check.h"
 #include "userspace/agent/peer_watch.h"
 #include "userspace/agent/recovery/returns.h"
 #include "userspace/agent/scopes.h"
@@ -83,6 +84,7 @@ absl::Span<const Agent::Step> Agent::Step::OfMail() {
          }
        }},
       {"greeting", [](Agent& a, int64_t now_ns) { a.greeting_->Send(now_ns); }},
+      {"sizes", [](Agent& a, int64_t now_ns) { a.sizes_->Step(now_ns); }},
       {"samples", [](Agent& a, int64_t) { a.samples_->Match(); }},
   };
   return kSteps;
@@ -153,6 +155,7 @@ absl::Span<const Agent::Step> Agent::Step::OfSecond() {
       {"carriers", [](Agent& a, int64_t) { a.carriers_->LookAtAll(); }},
       {"addresses", [](Agent& a, int64_t) { a.addresses_->LookAtAll(); }},
       {"hooks", [](Agent& a, int64_t) { a.hooks_->LookAtAll(); }},
+      {"MTUs", [](Agent& a, int64_t now_ns) { a.sizes_->LookAtMtus(now_ns); }},
       {"deadlines", [](Agent& a, int64_t) { a.steering_->EndDue(); }},
       {"scopes", [](Agent& a, int64_t) { a.scopes_->EndDue(); }},
       {"dry run", [](Agent& a, int64_t) { a.dry_run_->ExpireDeaths(); }},

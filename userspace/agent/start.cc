@@ -59,6 +59,7 @@
 #include "userspace/agent/paths/losses.h"
 #include "userspace/agent/paths/path_news.h"
 #include "userspace/agent/paths/probe_news.h"
+#include "userspace/agent/paths/size_check.h"
 #include "userspace/agent/paths/totals.h"
 #include "userspace/agent/peer_watch.h"
 #include "userspace/agent/rdma_watch.h"

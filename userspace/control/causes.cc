@@ -43,6 +43,7 @@ struct Told {
   CauseVerdict verdict;  // that holds
   Cause candidate = Cause::kNone;
   bool awaited = false;  // the candidate
+  bool stopped = false;  // likewise
   int windows = 0;       // in a row that the candidate was found
   int64_t last_window = 0;
 };
@@ -78,12 +79,20 @@ struct FlowFacts {
   double waiting = 0;       // packets in flight, without those that wait for others' acknowledgement
   double late_ns = 0;       // acknowledgements
   bool other_class = false;
-  Lost asked_again;          // NAKs among packets, of the last windows …
-  Lost refused;              // … and those that no queue explains
-  bool lost_inside = false;  // they had arrived at the receiver's NIC
-  bool overtaken = false;    // they arrived there later
+  uint32_t largest_arrives = 0;  // on its path
+  bool too_large = false;        // for its path
+  bool unacknowledged = false;   // all that it sends
+  Lost asked_again;              // NAKs among packets, of the last windows …
+  Lost refused;                  // … and those that no queue explains
+  bool lost_inside = false;      // they had arrived at the receiver's NIC
+  bool overtaken = false;        // they arrived there later
   bool gaps_pending = false;
 };
+
+// None of what it has under way was acknowledged in this window.
+bool Unacknowledged(const CauseFlow& flow) {
+  return flow.acks_known && flow.acks == 0 && flow.looks > 0 && flow.in_flight >= 1;
+}
 
 std::string Us(double ns) { return absl::StrFormat("%.1f", ns / 1e3); }
 
@@ -107,6 +116,10 @@ absl::string_view CauseName(Cause cause) {
       return "grey loss";
     case Cause::kReordering:
       return "reordering";
+    case Cause::kPacketSize:
+      return "packet size";
+    case Cause::kNoAcks:
+      return "no acknowledgements";
   }
   return "none";
 }
@@ -124,6 +137,7 @@ struct CauseState::Impl {
   void CountRefused(const CauseFlow& flow, const PairKey& pair, bool path_known, FlowFacts& out);
   Cause CauseOf(const CauseWindow& window, const CausePair& pair, const PairFacts& facts, const FlowFacts& flow) const;
   CauseVerdict OfFlow(const CauseWindow& window, const CausePair& pair, const PairFacts& facts, const CauseFlow& flow);
+  CauseVerdict Stopped(const CauseFlow& flow, CauseVerdict nothing) const;
   bool OthersAlike(const CausePair& pair, const PairFacts& own, const FlowFacts& flow) const;
   bool Congested(const FlowFacts& flow, const Lost& probes) const;
   double OwnQueue() const;
@@ -341,6 +355,7 @@ FlowFacts CauseState::Impl::Measure(const CauseWindow& w, const CausePair& pair,
   const CausePath* path = nullptr;
   for (const CausePath& p : pair.paths) {
     if (p.slot == flow.slot && p.queue_samples > 0 && p.base_ns > 0) path = &p;
+    if (p.slot == flow.slot) m.largest_arrives = p.largest_arrives;
   }
   if (path != nullptr) {
     m.queue_ns = path->queue_ns;
@@ -362,6 +377,8 @@ FlowFacts CauseState::Impl::Measure(const CauseWindow& w, const CausePair& pair,
   m.waiting = std::max(0.0, flow.in_flight - std::max(0.0, (per_ack - 1) / 2));
   if (flow.looks > 0 && pps > 0 && m.rtt_ns > 0) m.late_ns = m.waiting / pps * 1e9 - m.rtt_ns;
 
+  m.unacknowledged = Unacknowledged(flow);
+  m.too_large = m.largest_arrives > 0 && (flow.largest == 0 || flow.largest > m.largest_arrives);
   CountRefused(flow, pair.pair, path != nullptr, m);
   m.congested = Congested(m, probes);
   m.own_ns = m.congested ? 0 : own_ns;
@@ -399,12 +416,14 @@ void CauseState::Impl::CountRefused(const CauseFlow& flow, const PairKey& pair, 
 
 Cause CauseState::Impl::CauseOf(const CauseWindow& w, const CausePair& pair, const PairFacts& f,
                                 const FlowFacts& m) const {
+  if (m.too_large && m.unacknowledged) return Cause::kPacketSize;
   if (m.rnr_per_s >= rules.rnr_per_s) return Cause::kSlowReceiver;
   const auto many = [&](const Lost& l) { return l.lost >= rules.least_lost && l.Share() >= rules.least_refused; };
   const bool lossy = many(m.refused);
   if (lossy && m.lost_inside) return Cause::kSlowReceiver;
   if (m.overtaken && many(m.asked_again)) return Cause::kReordering;
   if (lossy && !m.marked && !m.queued) return m.gaps_pending ? Cause::kNone : Cause::kGreyLoss;
+  if (m.unacknowledged && (m.slow || w.line_rate_bps == 0)) return Cause::kNoAcks;
   if (!m.slow || m.other_class) return Cause::kNone;
   const double patience = m.marked ? 3 : 1;  // marked packets wait longer than probes
   if (m.late_ns > patience * rules.late_over_rtt * m.rtt_ns && m.waiting > patience * rules.late_packets) {
@@ -430,6 +449,10 @@ static std::string Sentence(Cause cause, const CauseFlow& flow, const PairFacts&
             m.refused.sent, m.refused.lost);
       }
       return absl::StrFormat("acknowledgements come %s us later than the way there and back takes", Us(m.late_ns));
+    case Cause::kPacketSize:
+      return absl::StrFormat("packets above %d bytes do not arrive on path %d", m.largest_arrives, flow.slot);
+    case Cause::kNoAcks:
+      return absl::StrFormat("nothing of what it sends is acknowledged: %.0f packets wait", flow.in_flight);
     case Cause::kGreyLoss:
       return absl::StrFormat("%.0f times in its last %.0f packets some were missing, and its path does not queue",
                              m.refused.lost, m.refused.sent);
@@ -462,7 +485,7 @@ CauseVerdict CauseState::Impl::OfFlow(const CauseWindow& w, const CausePair& pai
                                       const CauseFlow& flow) {
   CauseVerdict v{.pair = pair.pair, .flow = flow.key, .slot = flow.slot};
   const FlowFacts m = Measure(w, pair, flow);
-  if (flow.packets == 0) return v;
+  if (flow.packets == 0) return Stopped(flow, std::move(v));
   v.cause = CauseOf(w, pair, f, m);
   v.awaited = v.cause == Cause::kSlowSender && flow.awaited;
   v.text = Sentence(v.cause, flow, f, m, rules.alike);
@@ -480,16 +503,31 @@ CauseVerdict CauseState::Impl::OfFlow(const CauseWindow& w, const CausePair& pai
   return v;
 }
 
+// Of a flow that sent nothing in this window.
+CauseVerdict CauseState::Impl::Stopped(const CauseFlow& flow, CauseVerdict nothing) const {
+  const auto before = told.find({nothing.pair, nothing.flow});
+  if (before == told.end() || before->second.verdict.cause == Cause::kNone || !Unacknowledged(flow)) return nothing;
+  CauseVerdict v = before->second.verdict;
+  if (v.stopped) return v;
+  if (v.cause == Cause::kSlowSender) return nothing;
+  if (v.cause == Cause::kSlowReceiver) v.cause = Cause::kNoAcks;  // it may be anybody now
+  v.stopped = true;
+  absl::StrAppendFormat(&v.text, "; it stopped with %.0f packets unacknowledged", flow.in_flight);
+  return v;
+}
+
 // ---- damping ----
 
 CauseVerdict CauseState::Impl::Damp(CauseVerdict now) {
   Told& t = told[{now.pair, now.flow}];
   t.last_window = window;
-  const bool again = t.candidate == now.cause && t.awaited == now.awaited;
+  const bool again = t.candidate == now.cause && t.awaited == now.awaited && t.stopped == now.stopped;
   t.windows = t.windows > 0 && again ? t.windows + 1 : 1;
   t.candidate = now.cause;
   t.awaited = now.awaited;
-  const bool same = now.cause == t.verdict.cause && now.awaited == t.verdict.awaited;
+  t.stopped = now.stopped;
+  const bool same =
+      now.cause == t.verdict.cause && now.awaited == t.verdict.awaited && now.stopped == t.verdict.stopped;
   if (same || t.windows >= rules.agree_windows) {
     now.changed = !same;
     t.verdict = std::move(now);

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Why a flow is slow: one of seven causes, told apart from what the sending host's agent can see, window by window
+// Why a flow is slow: one of nine causes, told apart from what the sending host's agent can see, window by window
 // (about a second each). A rule of thresholds, in this order, the first that fits:
 //  - one direction bad: the kernel of the path's sender calls it dead, its probes stop, and no path of the other
 //    direction stops;
 //  - grey loss: a share of a path's probes is lost beyond what the other paths lose, or the flow's packets are refused
 //    out of sequence (NAK) although its path is seen neither to queue nor to be marked;
 //  - reordering: likewise, but all that was sent arrived: packets overtake each other;
+//  - packet size: packets as large as the flow's do not arrive on its path, and smaller ones do;
+//  - no acknowledgements: it has sent data, and none of it is acknowledged: no word of the receiver's host;
 //  - slow receiver: the receiver refuses (RNR NAK), or acknowledgements come later than the way there and back takes;
 //  - incast: the flow is slowed by congestion notifications, or its path queues, and all paths to this receiver queue
 //    alike, which those to other receivers (behind the same leaf, where there are some) do not;
@@ -17,6 +19,7 @@
 // counts whole where packets were marked or lost. Where the NIC's rate is not known, only such flows are slow at all.
 // How late acknowledgements are needs no stamps: packets in flight, looked at many times, ÷ packets per second is the
 // mean time between a packet's leaving and its acknowledgement (J. Little, Operations Research 9(3), 1961).
+// A flow that stops with packets unacknowledged keeps the cause that it had: its queue pair died of it, or waits.
 // A verdict is told when two windows in a row agree. docs/causes.md: reasons, confusion matrix, conditions.
 //
 // Pure: no clock, no I/O. One thread per CauseState.
@@ -43,8 +46,10 @@ enum class Cause : uint8_t {
   kOneDirection,
   kGreyLoss,
   kReordering,
+  kPacketSize,
+  kNoAcks,
 };
-inline constexpr int kCauses = 8;
+inline constexpr int kCauses = 10;
 absl::string_view CauseName(Cause cause);  // "none", "fabric contention", "incast", "slow receiver", …
 
 struct CauseRules {
@@ -76,19 +81,20 @@ struct CauseRules {
 // One slot of a pair in one window.
 struct CausePath {
   uint8_t slot = 0;
-  bool usable = true;       // live; its delays count
-  bool dead = false;        // by the kernel's verdict …
-  bool peer_dead = false;   // … and the peer's path of this number by the peer's
-  int queue_samples = 0;    // probes behind queue_ns; 0 = no value
-  double queue_ns = 0;      // typical queueing delay (as in contention.h)
-  double base_ns = 0;       // base OWD; 0 = not known
-  int ecn_samples = 0;      // probes that arrived with their ECN bits …
-  int marked = 0;           // … and CE among them
-  uint64_t last_link = 0;   // name of the last link before the receiver's own; 0 = not known
-  uint32_t sent = 0;        // our probes …
-  uint32_t answered = 0;    // … and their answers, which come back over any of the peer's paths
-  uint32_t peer_sent = 0;   // the peer's probes on its slot of this number, as its round numbers tell, …
-  uint32_t peer_heard = 0;  // … and those that arrived here
+  bool usable = true;            // live; its delays count
+  bool dead = false;             // by the kernel's verdict …
+  bool peer_dead = false;        // … and the peer's path of this number by the peer's
+  int queue_samples = 0;         // probes behind queue_ns; 0 = no value
+  double queue_ns = 0;           // typical queueing delay (as in contention.h)
+  double base_ns = 0;            // base OWD; 0 = not known
+  int ecn_samples = 0;           // probes that arrived with their ECN bits …
+  int marked = 0;                // … and CE among them
+  uint32_t largest_arrives = 0;  // packets above so many bytes, of IP, do not arrive; 0: none that flows can send
+  uint64_t last_link = 0;        // name of the last link before the receiver's own; 0 = not known
+  uint32_t sent = 0;             // our probes …
+  uint32_t answered = 0;         // … and their answers, which come back over any of the peer's paths
+  uint32_t peer_sent = 0;        // the peer's probes on its slot of this number, as its round numbers tell, …
+  uint32_t peer_heard = 0;       // … and those that arrived here
 };
 
 // A flow that this host sends, in one window.
@@ -100,7 +106,9 @@ struct CauseFlow {
   uint64_t cnps = 0;          // received
   uint64_t rnr_naks = 0;      // received
   uint64_t seq_naks = 0;      // received
-  uint64_t acks = 0;          // received
+  uint64_t acks = 0;          // received …
+  bool acks_known = false;    // … as far as is known
+  uint32_t largest = 0;       // bytes of IP of its largest packets; 0: not known
   bool gaps_pending = false;  // the peer is being asked what arrived
   bool gaps_known = false;    // it has told lately …
   uint64_t gaps = 0;          // … how often packets were missing on arrival at its NIC, lost or overtaken, …
@@ -132,6 +140,7 @@ struct CauseVerdict {
   Cause cause = Cause::kNone;
   uint8_t slot = kSlotNone;  // path concerned, where it is one
   bool backwards = false;    // the peer's path of that number, towards us
+  bool stopped = false;      // the flow sends nothing any more, and what it sent was not acknowledged
   bool awaited = false;      // slow sender: a collective waits for it
   bool changed = false;      // another than the window before, or awaited otherwise
   std::string text;          // one sentence; "" for none

@@ -124,6 +124,10 @@ absl::Status HostPort::OpenSender() {
   send_fd_ = socket(ip6_ ? AF_INET6 : AF_INET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_RAW);
   if (send_fd_ < 0) return Failed("raw socket");
   if (!ip6_ && !SetOption(send_fd_, IPPROTO_IP, IP_HDRINCL, 1)) return Failed("IP_HDRINCL");
+  // Switches' word on sizes is the kernel's business, not a NIC's.
+  const bool heedless = ip6_ ? SetOption(send_fd_, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE)
+                             : SetOption(send_fd_, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
+  if (!heedless) return Failed("MTU_DISCOVER");
   // Packets wait in the host's queueing discipline on this budget: room for 10 ms at several Gbit/s.
   if (!SetOption(send_fd_, SOL_SOCKET, SO_SNDBUFFORCE, 8 << 20)) return Failed("SO_SNDBUFFORCE");
   if (stamp_every_ == 0) return absl::OkStatus();

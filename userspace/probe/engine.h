@@ -92,6 +92,9 @@ class Engine {
   absl::Status SendMessageOn(uint32_t pair, const Body& body, uint16_t port, uint8_t dscp) {
     return messages_->SendOn(pair, body, port, dscp);
   }
+  absl::Status SendPadded(uint32_t pair, const Body& body, uint16_t port, size_t bytes) {
+    return messages_->SendPadded(pair, body, port, bytes);
+  }
   absl::StatusOr<Body> ReceiveMessage(const cw_ev_msg& record) { return messages_->Receive(record); }
 
   const Mesh& mesh() const { return mesh_; }

@@ -57,6 +57,19 @@ absl::Status MessageChannel::SendOn(uint32_t pair, const Body& body, uint16_t po
   return Enqueue(pair, body, spec);
 }
 
+absl::Status MessageChannel::SendPadded(uint32_t pair, const Body& body, uint16_t port, size_t bytes) {
+  if (!mesh_->Has(pair)) return absl::NotFoundError(absl::StrCat("no pair ", pair));
+  Flush();
+  if (!queue_.empty()) return absl::UnavailableError("other messages wait");
+  auto encoded = EncodeBody(body);
+  if (!encoded.ok()) return encoded.status();
+  auto packet = BuildMessage(mesh_->Packet(pair, 0, port), ++sequence_[pair], *encoded, bytes);
+  if (!packet.ok()) return packet.status();
+  absl::Status sent = send_(pair, *packet);
+  ++(sent.ok() ? stats_.sent : stats_.send_errors);
+  return sent;
+}
+
 absl::Status MessageChannel::Enqueue(uint32_t pair, const Body& body, const PacketSpec& spec) {
   if (queue_.size() >= queue_limit_) {
     ++stats_.queue_dropped;

@@ -57,6 +57,9 @@ class MessageChannel {
   absl::Status Send(uint32_t pair, const Body& body);
   // By this UDP port and in this class.
   absl::Status SendOn(uint32_t pair, const Body& body, uint16_t port, uint8_t dscp);
+  // Padded to so many bytes from the IP header on, at once. Unavailable: others wait, or the NIC's queue is full; other
+  // codes: it cannot be sent.
+  absl::Status SendPadded(uint32_t pair, const Body& body, uint16_t port, size_t bytes);
   void Flush();  // sends what is queued, as far as it goes
   bool queue_empty() const { return queue_.empty(); }
 

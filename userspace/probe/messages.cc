@@ -22,7 +22,8 @@ enum Kind : uint8_t {
   kNicReports = 9,
   kQuestion = 10,
   kChunks = 11,
-  kGaps = 12
+  kGaps = 12,
+  kSize = 13
 };
 
 constexpr uint32_t kMask24 = 0xffffff;
@@ -217,6 +218,19 @@ absl::StatusOr<std::vector<uint8_t>> Encode(const GapReport& report) {
     w.Put(flow.gaps, 4);
     w.Put(flow.packets, 4);
   }
+  return w.Take();
+}
+
+absl::StatusOr<std::vector<uint8_t>> Encode(const SizeReport& report) {
+  if (report.slot >= CW_MAX_SLOTS) return absl::InvalidArgumentError("size of an impossible slot's packets");
+  if (report.nic.size() >= kNicNameLen) return absl::InvalidArgumentError("name of a NIC too long for a message");
+  Writer w(kSize, 0);
+  w.Put(report.answer ? 1 : 0, 1);
+  w.Put(report.slot, 1);
+  w.Put(report.bytes, 2);
+  w.Put(report.token, 4);
+  w.Put(report.mtu, 4);
+  for (size_t i = 0; i < kNicNameLen; ++i) w.Put(i < report.nic.size() ? static_cast<uint8_t>(report.nic[i]) : 0, 1);
   return w.Take();
 }
 
@@ -447,6 +461,28 @@ absl::StatusOr<Body> DecodeQuestion(Reader r, size_t count) {
   return question;
 }
 
+absl::StatusOr<Body> DecodeSize(Reader r) {
+  if (r.left() != kSizeReportLen) return absl::InvalidArgumentError("report of a size of a wrong length");
+  const uint64_t answer = r.Get(1);
+  SizeReport report{.answer = answer == 1, .slot = static_cast<uint8_t>(r.Get(1))};
+  if (answer > 1 || report.slot >= CW_MAX_SLOTS)
+    return absl::InvalidArgumentError("size of an impossible slot's packets");
+  report.bytes = static_cast<uint16_t>(r.Get(2));
+  report.token = static_cast<uint32_t>(r.Get(4));
+  report.mtu = static_cast<uint32_t>(r.Get(4));
+  bool ended = false;
+  for (size_t i = 0; i < kNicNameLen; ++i) {
+    const auto c = static_cast<char>(r.Get(1));
+    ended = ended || c == 0;
+    if (c == 0) continue;
+    // It is shown to people, as the strings of a Hello.
+    if (ended || c <= 0x20 || c > 0x7e || i + 1 == kNicNameLen)
+      return absl::InvalidArgumentError("name of a NIC that does not print");
+    report.nic += c;
+  }
+  return report;
+}
+
 absl::StatusOr<Body> DecodeGaps(Reader r, size_t count) {
   if (r.left() != kGapHeaderLen + count * kGapLen)
     return absl::InvalidArgumentError("report of gaps of a wrong length");
@@ -553,6 +589,8 @@ absl::StatusOr<Body> DecodeBody(absl::Span<const uint8_t> bytes) {
       return DecodeDeath(r, count);
     case kGaps:
       return DecodeGaps(r, count);
+    case kSize:
+      return DecodeSize(r);
     default:
       return absl::UnimplementedError(absl::StrFormat("message body of unknown kind %d", kind));
   }

@@ -151,8 +151,21 @@ struct GapReport {
   bool operator==(const GapReport&) const = default;
 };
 
+// Asks whether a datagram of this size arrives on the port that it is sent from (bytes: from the IP header on, 0: no
+// longer than this needs), and says so. Both tell the MTU of the sender's NIC. Bytes: 1 for an answer, slot, bytes (2),
+// token (4), MTU (4), the NIC's name, padded with zeros (16).
+struct SizeReport {
+  bool answer = false;
+  uint8_t slot = 0;  // of the one that asks
+  uint16_t bytes = 0;
+  uint32_t token = 0;  // echoed
+  uint32_t mtu = 0;    // of the sender's NIC, bytes of IP packet; 0: not known
+  std::string nic;     // its name, at most 15 bytes
+  bool operator==(const SizeReport&) const = default;
+};
+
 using Body = std::variant<SampleBatch, ClockBatch, Hello, ClockClaim, TripBatch, LinkBatch, PathDeath, NicReports,
-                          ClassQuestion, ChunkArrivals, GapReport>;
+                          ClassQuestion, ChunkArrivals, GapReport, SizeReport>;
 
 inline constexpr size_t kBodyHeaderLen = 4;
 inline constexpr size_t kSampleLen = 16;
@@ -170,6 +183,8 @@ inline constexpr size_t kMaxNicReportsPerMessage = (CW_MSG_MAX - kBodyHeaderLen)
 inline constexpr size_t kPathDeathLen = 4;  // slot and three zeros, then 4 bytes for each queue pair
 inline constexpr size_t kMaxQpnsPerMessage = (CW_MSG_MAX - kBodyHeaderLen - kPathDeathLen) / 4;  // 273
 inline constexpr size_t kClassQuestionLen = 8;
+inline constexpr size_t kNicNameLen = 16;
+inline constexpr size_t kSizeReportLen = 12 + kNicNameLen;
 inline constexpr size_t kGapHeaderLen = 4;
 inline constexpr size_t kGapLen = 12;
 inline constexpr size_t kMaxGapsPerMessage = (CW_MSG_MAX - kBodyHeaderLen - kGapHeaderLen) / kGapLen;  // 90

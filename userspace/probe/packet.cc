@@ -119,13 +119,15 @@ void ProbeTemplate::SetRound(uint32_t round) {
 }
 
 absl::StatusOr<std::vector<uint8_t>> BuildMessage(const PacketSpec& spec, uint32_t sequence,
-                                                  absl::Span<const uint8_t> body) {
+                                                  absl::Span<const uint8_t> body, size_t bytes) {
   if (absl::Status s = CheckSpec(spec); !s.ok()) return s;
   if (body.size() > CW_MSG_MAX) {
     return absl::InvalidArgumentError(absl::StrFormat("message body of %d bytes, limit %d", body.size(), CW_MSG_MAX));
   }
-  std::vector<uint8_t> packet(probe::HdrOffset(spec.local.is_v4()) + CW_PROBE_HDR_LEN + body.size() + CW_MSG_MAC_LEN +
-                              CW_ICRC_LEN);
+  if (bytes > UINT16_MAX) return absl::InvalidArgumentError(absl::StrFormat("message of %d bytes", bytes));
+  const size_t needed =
+      probe::HdrOffset(spec.local.is_v4()) + CW_PROBE_HDR_LEN + body.size() + CW_MSG_MAC_LEN + CW_ICRC_LEN;
+  std::vector<uint8_t> packet(std::max(needed, bytes));
   uint8_t* p = packet.data();
   WriteHeaders(CW_PROBE_MESSAGE, spec, packet.size(), p);
   uint8_t* hdr = p + HdrOffset(packet);

@@ -65,9 +65,10 @@ class ProbeTemplate {
   uint32_t prefix_crc_ = 0;  // of everything in front of the round
 };
 
-// A whole message datagram. InvalidArgument: body longer than CW_MSG_MAX, and the errors of Make.
+// A whole message datagram, padded to `bytes` from the IP header on where it is shorter. InvalidArgument: body longer
+// than CW_MSG_MAX, bytes beyond 65535, and the errors of Make.
 absl::StatusOr<std::vector<uint8_t>> BuildMessage(const PacketSpec& spec, uint32_t sequence,
-                                                  absl::Span<const uint8_t> body);
+                                                  absl::Span<const uint8_t> body, size_t bytes = 0);
 
 // What a message carries besides its body.
 struct MessageView {

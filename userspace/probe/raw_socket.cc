@@ -29,6 +29,12 @@ absl::StatusOr<int> OpenFamily(int family, int ifindex) {
   if (v4 && setsockopt(fd, IPPROTO_IP, IP_HDRINCL, &on, sizeof(on)) != 0) {
     return absl::ErrnoToStatus(errno, "IP_HDRINCL on the probe socket");
   }
+  // What switches said of sizes before is not believed: it was of one path, and the kernel takes it for all.
+  const int probe = v4 ? IP_PMTUDISC_PROBE : IPV6_PMTUDISC_PROBE;
+  if (setsockopt(fd, v4 ? IPPROTO_IP : IPPROTO_IPV6, v4 ? IP_MTU_DISCOVER : IPV6_MTU_DISCOVER, &probe, sizeof(probe)) !=
+      0) {
+    return absl::ErrnoToStatus(errno, "path MTU discovery of the probe socket");
+  }
   // Larger than the limit of ordinary users where that is permitted, else as large as it is.
   if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &kSendBufferBytes, sizeof(kSendBufferBytes)) != 0) {
     (void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &kSendBufferBytes, sizeof(kSendBufferBytes));

@@ -33,6 +33,11 @@ void CauseBook::PeersPathDied(uint32_t pair, uint8_t slot) {
   if (auto at = pairs_.find(pair); at != pairs_.end() && slot < kMaxSlots) at->second.slot[slot].peer_dead = true;
 }
 
+void CauseBook::PathCarries(uint32_t pair, uint8_t slot, uint32_t largest_arrives) {
+  if (auto at = pairs_.find(pair); at != pairs_.end() && slot < kMaxSlots)
+    at->second.slot[slot].largest_arrives = largest_arrives;
+}
+
 // An idle pair has a round in every tenth window or so.
 bool CauseBook::NothingNew(const Pair& pair, const control::PairObservation& seen, const cw_pair& shared) {
   const uint32_t round = Volatile(shared.cur_round);
@@ -116,6 +121,7 @@ void CauseBook::LookAtFlow(uint32_t index, const FlowLook& look) {
     flow.packets += look.packets - last.look.packets;
     flow.bytes += look.bytes - last.look.bytes;
     flow.cnps += look.cnps;  // of this look
+    flow.acks_known = look.answers_known && last.look.answers_known;
     if (look.answers_known && last.look.answers_known && look.acks >= last.look.acks) {
       flow.acks += look.acks - last.look.acks;
       flow.rnr_naks += look.rnr_naks - last.look.rnr_naks;
@@ -133,6 +139,7 @@ void CauseBook::LookAtFlow(uint32_t index, const FlowLook& look) {
   }
   flow.slot = look.slot;
   flow.other_class = look.other_class;
+  flow.largest = look.largest;
   last = {look, true, true};
 }
 
@@ -153,6 +160,7 @@ control::CausePair CauseBook::Take(Pair& pair, double reverse_ns, bool lossless)
                            .base_ns = slot.base_ns,
                            .ecn_samples = slot.ecn_samples,
                            .marked = slot.marked,
+                           .largest_arrives = slot.largest_arrives,
                            .last_link = slot.last_link,
                            .sent = measured ? sent : 0,
                            .answered = measured ? slot.answered : 0,
@@ -203,8 +211,8 @@ bool CauseBook::WorthTelling(const control::CauseVerdict& changed, int64_t now_n
   Told& told = told_[{changed.pair, changed.flow}];
   const Cause cause = CauseToTell(changed);
   if (cause == Cause::kNone) return std::exchange(told.open, false);
-  if (told.cause == cause && now_ns - told.at_ns < kTellAgainNs) return false;
-  told = {cause, now_ns, true};
+  if (told.cause == cause && told.stopped == changed.stopped && now_ns - told.at_ns < kTellAgainNs) return false;
+  told = {cause, now_ns, true, changed.stopped};
   return true;
 }
 

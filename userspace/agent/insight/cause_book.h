@@ -33,6 +33,7 @@ struct FlowLook {
   bool gaps_known = false;         // … the same, and …
   uint64_t gaps = 0, missing = 0;  // … what was told last
   int64_t in_flight = -1;          // packets; −1 = not known
+  uint32_t largest = 0;            // CauseFlow::largest
   bool other_class = false;        // than the probes between the two NICs
 };
 
@@ -45,6 +46,7 @@ class CauseBook {
   // Once per decision window, in this order: the pair, then its flows. `shared` as it stands in the map: its rounds
   // tell what was sent and what came from the peer.
   void LookAtPair(uint32_t index, const control::PairObservation& seen, const cw_pair& shared);
+  void PathCarries(uint32_t pair, uint8_t slot, uint32_t largest_arrives);  // CausePath::largest_arrives, from now on
   void LookAtFlow(uint32_t pair, const FlowLook& flow);
 
   // Flows that a collective waits for in this window.
@@ -89,6 +91,7 @@ class CauseBook {
     uint32_t answered = 0, peer_sent = 0, peer_heard = 0;
     bool peer_heard_ever = false;  // since the peer probes its slot of this number
     bool peer_dead = false;        // as the peer says
+    uint32_t largest_arrives = 0;
   };
   struct Pair {
     PairKey key;
@@ -110,6 +113,7 @@ class CauseBook {
     control::Cause cause = control::Cause::kNone;
     int64_t at_ns = 0;
     bool open = false;  // its end is to be told
+    bool stopped = false;
   };
   static bool NothingNew(const Pair& pair, const control::PairObservation& seen, const cw_pair& shared);
   void CountPeer(Pair& pair, const cw_pair& shared);

@@ -33,6 +33,11 @@ int64_t InFlight(const cw_tx_flow& flow) {
   return packets <= kPsnMask / 2 ? packets : 0;
 }
 
+// Of IP, as one in the middle of a message has it; 0: not known.
+uint32_t LargestPacket(const FlowKey& key, uint32_t path_mtu) {
+  return path_mtu == 0 ? 0 : path_mtu + (key.src.is_v4() ? 20 : 40) + 8 + 12 + 4;
+}
+
 // In a window without packets what it sent before tells: acknowledgements alone are nobody's slow data.
 bool SendsData(const FlowEntry& flow) {
   const bool now = flow.window_packets > 0;
@@ -74,7 +79,11 @@ void Causes::Look(const control::Observation& seen) {
   if (!wanted_ || flows_.sent.empty()) return;  // nothing to be slow
   for (const control::PairObservation& pair : seen.pairs) {
     const std::optional<uint32_t> index = mesh_.Find(pair.pair);
-    if (index) book_.LookAtPair(*index, pair, *store_.At(*index));
+    if (!index) continue;
+    book_.LookAtPair(*index, pair, *store_.At(*index));
+    const PairState* state = FindIn(pairs_, *index);
+    for (uint8_t s = 0; state != nullptr && s < kMaxSlots; ++s)
+      book_.PathCarries(*index, s, state->slot[s].size.arrives());
   }
   for (const auto& [key, flow] : flows_.sent) {
     if (!SendsData(flow) || FindIn(pairs_, flow.tx.pair) == nullptr) continue;
@@ -93,6 +102,7 @@ void Causes::Look(const control::Observation& seen) {
                                     .gaps = gaps.gaps,
                                     .missing = gaps.missing,
                                     .in_flight = InFlight(flow.tx),
+                                    .largest = LargestPacket(key, flow.flow().mtu),
                                     .other_class = flow.flow().tos >> 2 != mesh_.dscp(flow.tx.pair)});
   }
 }
@@ -159,6 +169,7 @@ void Causes::Tell(const control::CauseVerdict& verdict) {
                    : absl::StrCat(what, ": ", std::string(control::CauseName(cause)), ", ", verdict.text);
   if (of_flow) event.flow = verdict.flow.Id().ToString();
   if (verdict.slot != kSlotNone) event.slot = verdict.slot;
+  if (verdict.stopped) event.severity = telemetry::Severity::kAlert;
   event.evidence = verdict.evidence;
   event.evidence.insert(event.evidence.begin(), {"cause", std::string(control::CauseName(cause))});
   // The fleet service knows whom it concerns by this word alone.

@@ -97,6 +97,7 @@ void FabricNews::OnSlotUpdate(uint32_t index, const probe::SlotUpdate& update) {
     links_.Leave(*pair, change.slot);
     pair->slot[change.slot].answered_ns = 0;
     pair->slot[change.slot].silence.reset();
+    pair->slot[change.slot].size = control::PathSize();
     pair->slot[change.slot].queue_ns = 0;
     if (pair->loss != nullptr) pair->loss->Forget(change.slot);
     if (pair->stalls != nullptr) pair->stalls->Forget(change.slot);

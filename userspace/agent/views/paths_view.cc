@@ -84,6 +84,11 @@ void PathsView::Count(const PairState& pair, v1::PeerStatus& peer, v1::PathCount
   for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
     if (mesh_.slots(pair.index).port(s) == 0) continue;
     peer.set_paths(peer.paths() + 1);
+    if (const uint32_t arrives = pair.slot[s].size.arrives(); arrives > 0) {
+      const uint32_t least = counts.least_largest_arrives();
+      counts.set_size_limited(counts.size_limited() + 1);
+      counts.set_least_largest_arrives(least == 0 ? arrives : std::min(least, arrives));
+    }
     switch (StateIn(pair.path_silence, s, StateOf(probe::Load(store_.At(pair.index)->slot[s].state)),
                     pair.ClassStands(monotonic_.NowNs()))) {
       case v1::PATH_STATE_NEW:
@@ -146,6 +151,7 @@ v1::Path PathsView::Path(PairState& pair, uint8_t s) const {
   for (int seconds : telemetry::kWindowsS)
     FillWindow(state.forward, state.reverse, now_ns, seconds, path.state() == v1::PATH_STATE_UP && path.silent_s() == 0,
                path.add_windows());
+  path.set_largest_arrives(state.size.arrives());
   path.set_deaths(probe::Load(shared.deaths));
   path.set_misses(probe::Load(shared.misses));
   path.set_last_change_ago_s(AgoS(local_.NowNs(), static_cast<int64_t>(probe::Load(shared.changed_ns))));

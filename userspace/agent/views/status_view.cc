@@ -103,6 +103,7 @@ void StatusView::AddPeers(v1::StatusReply& reply, int64_t now_ns) const {
     const bool newer = ago_s >= 0 && (peer.last_reply_ago_s() < 0 || ago_s < peer.last_reply_ago_s());
     if (peer.pairs() == 1 || newer) peer.set_last_reply_ago_s(ago_s);
     AddCause(causes_.Of(pair->key), peer);
+    if (!pair->mtu_trouble.empty()) peer.set_mtu_text(pair->mtu_trouble);
     paths_.Count(*pair, peer, *reply.mutable_paths());
     AddFrozen(*pair, reply);
   }
