@@ -18,6 +18,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
+#include "tests/lab/eventually.h"
 #include "tests/vm/agents_fixture.h"
 
 namespace cw::vm {
@@ -122,21 +123,21 @@ class HarmlessTest : public AgentsFixture {
   }
   void StopAndStart() {
     StopAgent();
-    absl::SleepFor(kApart);
+    lab::Hold(kApart);
     StartAgent();
     ExpectNoHarm("a stop and a start");
   }
   void Restart() {
     StopAgent();
     StartAgent();
-    absl::SleepFor(kApart);
+    lab::Hold(kApart);
     ExpectNoHarm("a restart");
   }
   void SwitchOff() {
     EXPECT_TRUE(agents_->Ctl(0, "off").ok());
-    absl::SleepFor(kApart);
+    lab::Hold(kApart);
     EXPECT_TRUE(agents_->Ctl(0, "mode protect").ok());
-    absl::SleepFor(kApart);
+    lab::Hold(kApart);
     ExpectNoHarm("off and on");
   }
   void Detach() {
@@ -144,9 +145,9 @@ class HarmlessTest : public AgentsFixture {
     const auto detached = rack_->machine(0).Run("cwagentd --detach");
     EXPECT_TRUE(detached.ok()) << detached.status();
     moves_[0].clear();  // its counters went with its maps
-    absl::SleepFor(kApart);
+    lab::Hold(kApart);
     StartAgent();
-    absl::SleepFor(kApart);
+    lab::Hold(kApart);
     ExpectNoHarm("a detach and a start");
   }
 
@@ -161,7 +162,7 @@ class HarmlessTest : public AgentsFixture {
       run_ = *std::move(run);
       const auto pairs = WaitForQueuePairs(rack_->machine(0), kQueuePairs, absl::Seconds(60));
       ASSERT_TRUE(pairs.ok()) << pairs.status();
-      absl::SleepFor(kApart);
+      lab::Hold(kApart);
       StopAndStart();
       Restart();
       SwitchOff();

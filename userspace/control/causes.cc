@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 namespace cw::control {
@@ -438,6 +439,10 @@ Cause CauseState::Impl::CauseOf(const CauseWindow& w, const CausePair& pair, con
   return w.line_rate_bps > 0 ? Cause::kSlowSender : Cause::kNone;
 }
 
+static std::string StoppedWith(const CauseFlow& flow) {
+  return absl::StrFormat("; it stopped with %.0f packets unacknowledged", flow.in_flight);
+}
+
 static std::string Sentence(Cause cause, const CauseFlow& flow, const PairFacts& f, const FlowFacts& m, double alike) {
   switch (cause) {
     case Cause::kSlowReceiver:
@@ -485,6 +490,13 @@ CauseVerdict CauseState::Impl::OfFlow(const CauseWindow& w, const CausePair& pai
                                       const CauseFlow& flow) {
   CauseVerdict v{.pair = pair.pair, .flow = flow.key, .slot = flow.slot};
   const FlowFacts m = Measure(w, pair, flow);
+  // It may have stopped before the size that its path takes was found.
+  if (flow.packets == 0 && m.too_large && m.unacknowledged) {
+    v.cause = Cause::kPacketSize;
+    v.stopped = true;
+    v.text = absl::StrCat(Sentence(v.cause, flow, f, m, rules.alike), StoppedWith(flow));
+    return v;
+  }
   if (flow.packets == 0) return Stopped(flow, std::move(v));
   v.cause = CauseOf(w, pair, f, m);
   v.awaited = v.cause == Cause::kSlowSender && flow.awaited;
@@ -512,7 +524,7 @@ CauseVerdict CauseState::Impl::Stopped(const CauseFlow& flow, CauseVerdict nothi
   if (v.cause == Cause::kSlowSender) return nothing;
   if (v.cause == Cause::kSlowReceiver) v.cause = Cause::kNoAcks;  // it may be anybody now
   v.stopped = true;
-  absl::StrAppendFormat(&v.text, "; it stopped with %.0f packets unacknowledged", flow.in_flight);
+  v.text += StoppedWith(flow);
   return v;
 }
 
