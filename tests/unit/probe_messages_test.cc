@@ -277,6 +277,16 @@ TEST(ProbeMessages, QuestionsInAnotherClass) {
   EXPECT_TRUE(absl::IsInvalidArgument(EncodeBody(ClassQuestion{16, false, 0}).status()));
 }
 
+TEST(ProbeMessages, WhatASizeReportDoesNotMeanIsRefused) {
+  const auto bytes = EncodeBody(SizeReport{.slot = 3, .bytes = 4160, .mtu = 4200, .nic = "eth0"});
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  for (const size_t at : {2, 3, 4, 5, 17, 30}) {  // count, answer, slot, an unprintable name, one behind its end
+    std::vector<uint8_t> bad = *bytes;
+    bad[at] = at == 30 ? 'x' : 0x81;
+    EXPECT_TRUE(absl::IsInvalidArgument(DecodeBody(bad).status())) << at;
+  }
+}
+
 TEST(ProbeMessages, ClaimsOutOfRangeAreNeitherSentNorTaken) {
   const auto bad = [](void (*change)(sync::FleetClaim&)) {
     ClockClaim body = ClaimExample();

@@ -461,8 +461,8 @@ absl::StatusOr<Body> DecodeQuestion(Reader r, size_t count) {
   return question;
 }
 
-absl::StatusOr<Body> DecodeSize(Reader r) {
-  if (r.left() != kSizeReportLen) return absl::InvalidArgumentError("report of a size of a wrong length");
+absl::StatusOr<Body> DecodeSize(Reader r, size_t count) {
+  if (r.left() != kSizeReportLen || count != 0) return absl::InvalidArgumentError("report of a size of a wrong length");
   const uint64_t answer = r.Get(1);
   SizeReport report{.answer = answer == 1, .slot = static_cast<uint8_t>(r.Get(1))};
   if (answer > 1 || report.slot >= CW_MAX_SLOTS)
@@ -590,7 +590,7 @@ absl::StatusOr<Body> DecodeBody(absl::Span<const uint8_t> bytes) {
     case kGaps:
       return DecodeGaps(r, count);
     case kSize:
-      return DecodeSize(r);
+      return DecodeSize(r, count);
     default:
       return absl::UnimplementedError(absl::StrFormat("message body of unknown kind %d", kind));
   }
