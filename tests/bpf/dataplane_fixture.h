@@ -99,6 +99,8 @@ class DataplaneTest : public ::testing::Test {
     });
     return out;
   }
+  // Without clsact, which stays where a kernel has no tcx.
+  std::string Qdiscs() { return rig_.NearShell("tc qdisc show dev nic0 | grep -v clsact", /*may_fail=*/true); }
   std::string PinFolder() const { return options_.pin_root + "/" + options_.instance; }
 
   VethRig rig_;

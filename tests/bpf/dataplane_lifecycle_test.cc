@@ -191,7 +191,7 @@ TEST_F(DataplaneTest, AMapThatIsNewIsAddedToWhatIsAdopted) {
 }
 
 TEST_F(DataplaneTest, DetachLeavesNothing) {
-  const std::string before = Programs() + rig_.NearShell("tc qdisc show dev nic0");
+  const std::string before = Programs() + Qdiscs();
   Open();
   Attach();
   EXPECT_THAT(Programs(), HasSubstr("cw_tc_egress"));
@@ -199,18 +199,18 @@ TEST_F(DataplaneTest, DetachLeavesNothing) {
   absl::Status status;
   rig_.InNear([&] { status = plane_->Detach(NearIfindex()); });
   ASSERT_TRUE(status.ok()) << status.message();
-  EXPECT_EQ(Programs() + rig_.NearShell("tc qdisc show dev nic0"), before);
+  EXPECT_EQ(Programs() + Qdiscs(), before);
   EXPECT_THAT(rig_.NearShell("ip link show nic0"), Not(HasSubstr("xdp")));
   EXPECT_TRUE(plane_->Attached().empty());
   Attach();  // and again
   rig_.InNear([&] { status = plane_->DetachAllAndUnpin(); });
   ASSERT_TRUE(status.ok()) << status.message();
   EXPECT_FALSE(std::filesystem::exists(PinFolder()));
-  EXPECT_EQ(Programs() + rig_.NearShell("tc qdisc show dev nic0"), before);
+  EXPECT_EQ(Programs() + Qdiscs(), before);
 }
 
 TEST_F(DataplaneTest, NicFailoverHasAnIngressProgramAndAnAgentWithoutItTakesItOff) {
-  const std::string before = Programs() + rig_.NearShell("tc qdisc show dev nic0");
+  const std::string before = Programs() + Qdiscs();
   options_.nic_failover = true;
   for (int start = 0; start < 2; ++start) {  // attached, then adopted
     Open();
@@ -227,7 +227,7 @@ TEST_F(DataplaneTest, NicFailoverHasAnIngressProgramAndAnAgentWithoutItTakesItOf
   absl::Status status;
   rig_.InNear([&] { status = plane_->Detach(NearIfindex()); });
   ASSERT_TRUE(status.ok()) << status.message();
-  EXPECT_EQ(Programs() + rig_.NearShell("tc qdisc show dev nic0"), before);
+  EXPECT_EQ(Programs() + Qdiscs(), before);
 }
 
 TEST_F(DataplaneTest, RemoveWorksWithoutLoadingAnything) {
