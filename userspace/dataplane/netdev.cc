@@ -150,12 +150,4 @@ absl::StatusOr<int> CountClsactFilters(uint32_t ifindex, bool egress) {
   return CountFilters(ifindex, TC_H_MAKE(TC_H_CLSACT, egress ? TC_H_MIN_EGRESS : TC_H_MIN_INGRESS));
 }
 
-absl::StatusOr<int> CountClsactFilters(uint32_t ifindex) {
-  const auto ingress = CountClsactFilters(ifindex, false);
-  if (!ingress.ok()) return ingress;
-  const auto egress = CountClsactFilters(ifindex, true);
-  if (!egress.ok()) return egress;
-  return *ingress + *egress;
-}
-
 }  // namespace cw::dataplane

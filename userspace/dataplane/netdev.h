@@ -25,9 +25,8 @@ absl::StatusOr<std::array<uint8_t, 6>> MacOf(uint32_t ifindex);
 // The namespace's identity: the inode of its nsfs file.
 absl::StatusOr<uint64_t> NetnsInode();
 
-// How many tc filters of any owner hang at the interface's clsact hooks (both directions).
-absl::StatusOr<int> CountClsactFilters(uint32_t ifindex);
-absl::StatusOr<int> CountClsactFilters(uint32_t ifindex, bool egress);  // of one side
+// How many tc filters of any owner hang at one side of the interface's clsact.
+absl::StatusOr<int> CountClsactFilters(uint32_t ifindex, bool egress);
 
 // Is the device up, with a carrier?
 absl::StatusOr<bool> LinkUp(const std::string& ifname);

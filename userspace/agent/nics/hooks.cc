@@ -36,7 +36,6 @@ void Hooks::LookAt(NicState& nic) {
   if (absl::IsFailedPrecondition(look.status())) return Repair(nic, {.tc_ingress = true});  // a repair failed before
   if (!look.ok()) return;                                                                   // not known: as it was
   if (!look->all()) return Repair(nic, *look);
-  watched_[nic.ifindex].failed = false;
   SetTrouble(nic, Unseen(nic));
 }
 
@@ -58,12 +57,10 @@ void Hooks::Repair(NicState& nic, const dataplane::HookLook& look) {
   watched.repairs_ns.push_back(monotonic_.NowNs());
   const absl::StatusOr<dataplane::AttachInfo> attached = dependencies_.attach(nic);
   if (!attached.ok()) {
-    watched.failed = true;
     return SetTrouble(nic, absl::StrFormat("NIC %s: the agent's %s program is gone, and cannot be attached again: %s",
                                            nic.config.name, missing, std::string(attached.status().message())));
   }
   nic.attach = *attached;
-  watched.failed = false;
   Log(nic, telemetry::Severity::kNotice,
       absl::StrFormat("NIC %s: somebody detached the agent's %s program; it is attached again%s", nic.config.name,
                       missing, seen));

@@ -47,7 +47,6 @@ class Hooks {
  private:
   struct Watched {
     std::deque<int64_t> repairs_ns;  // of the last ten minutes
-    bool failed = false;             // the last repair
     int unseen_looks = 0;            // in a row without a probe that was seen
   };
 
