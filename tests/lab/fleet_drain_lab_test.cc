@@ -19,15 +19,16 @@ constexpr int kSpine = 1;
 
 class FleetDrainOnFabric : public FleetServiceRig {
  protected:
-  // `allowing`: hosts that let the fleet drain.
-  void UpAllowing(const std::string& lab, std::set<int> allowing) {
+  // `allowing`: hosts that let the fleet drain. `outside`: those that are in no fleet.
+  void UpAllowing(const std::string& lab, std::set<int> allowing, std::set<int> outside = {}) {
     TestbedSpec spec = Spec(lab, 1);
     spec.fabric.spines = 3;
     spec.fabric.link_mbps = 400;
     spec.fabric.ecmp_seed = 1;
     spec.mode = "protect";
     spec.all_hosts = true;
-    spec.adjust = [allowing](int host, config::Config& config) {
+    spec.adjust = [allowing, outside](int host, config::Config& config) {
+      if (outside.contains(host)) config.fleet.endpoints.clear();
       if (allowing.contains(host)) config.fleet.allow = {"drain"};
     };
     Up(spec);
@@ -141,6 +142,19 @@ TEST_F(FleetDrainOnFabric, AHostThatDoesNotAllowItKeepsItFromBeingSafe) {
   EXPECT_EQ(RunAs("root0", {"undrain", "--all"}), "ok");
   EXPECT_TRUE(
       Eventually([&] { return testbed_->agent(0).Drains().value_or(api::v1::DrainsReply()).drains_size() == 0; }));
+}
+
+// What it sends over the spine nobody asks.
+TEST_F(FleetDrainOnFabric, APeerOutsideTheFleetKeepsItFromBeingSafe) {
+  ASSERT_NO_FATAL_FAILURE(UpAllowing("fleetdrain3", {0}, {1}));
+  const auto known = [&] { return RunAs("root0", {"drain", "switch", "spine1", "--no-wait"}) == "ok"; };
+  ASSERT_TRUE(Eventually(known, absl::Minutes(1))) << Ask({"topology"}).dump(1) << Why();
+  const auto named = [&] {
+    const std::string state = State();
+    return state.starts_with("10.") && state.ends_with("h0 safe refused");
+  };
+  EXPECT_TRUE(Eventually(named, absl::Minutes(1))) << Drains().dump(1) << Why();
+  EXPECT_THAT(Drains().dump(), HasSubstr("a peer of h0 and no host of the fleet"));
 }
 
 }  // namespace

@@ -176,6 +176,19 @@ TEST_F(FleetDrainsTest, WhatTheHostsOperatorSaysCounts) {
   EXPECT_THAT(Drained(), ElementsAre(kPort1));
 }
 
+// Ports of a switch that became known later.
+TEST_F(FleetDrainsTest, AnOrderThatGrewIsCarriedOutAtOnceAndAnsweredAsAWhole) {
+  Give(Orders({{1, {kPort1}}}));
+  SetSafe(true);
+  EXPECT_THAT(After(absl::Minutes(10)), HasSubstr("SAFE"));
+  drains_->Take(Orders({{1, {kPort1, kPort2}}}));
+  const std::optional<v1::DrainReport> report = drains_->Step(now_);
+  ASSERT_TRUE(report.has_value());
+  EXPECT_THAT(Drained(), ElementsAre(kPort1, kPort2));
+  EXPECT_EQ(report->answers(0).state(), v1::DRAIN_STATE_UNDER_WAY);
+  EXPECT_EQ(report->answers(0).targets(), 2u);
+}
+
 TEST_F(FleetDrainsTest, TwoOrdersOfOneThingEndOneByOne) {
   Give(Orders({{1, {kPort1}}, {2, {kPort1, kPort2}}}));
   Give(Orders({{2, {kPort1, kPort2}}}));

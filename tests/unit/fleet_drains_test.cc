@@ -46,34 +46,63 @@ pb::FleetTopologyReply Fabric() {
 
 const std::vector<HostNics> kHosts = {{"h1", {{"eth0", "10.0.0.1"}, {"eth1", "10.0.1.1"}}}, {"h2", {}}};
 
+DrainFabric With(const std::vector<HostNics>& hosts) { return {.topology = Fabric(), .switches = {}, .hosts = hosts}; }
+const DrainFabric kFabric = With(kHosts);
+
 TEST(DrainTargets, ASwitchIsAllItsPortsByNameOrAddress) {
   for (const char* name : {"spine1", "10.1.0.3"}) {
-    const absl::StatusOr<DrainTargets> targets = FindTargets("switch", name, Fabric(), kHosts);
+    const absl::StatusOr<DrainTargets> targets = FindTargets("switch", name, kFabric);
     ASSERT_TRUE(targets.ok()) << targets.status();
     EXPECT_EQ(targets->name, "spine1");
     EXPECT_THAT(targets->addresses, ElementsAre("10.1.0.1", "10.1.0.3"));
   }
-  EXPECT_THAT(std::string(FindTargets("switch", "nope", Fabric(), kHosts).status().message()),
+  EXPECT_THAT(std::string(FindTargets("switch", "nope", kFabric).status().message()),
               HasSubstr("cwctl fleet topology"));
 }
 
+TEST(DrainTargets, PortsThatOneHostAloneKeepsApartBelongToTheSwitch) {
+  DrainFabric fabric = kFabric;
+  fabric.switches = {{"10.1.0.3", "10.1.0.5"}, {"10.2.0.1"}, {"10.9.0.1"}};
+  EXPECT_THAT(FindTargets("switch", "spine1", fabric)->addresses, ElementsAre("10.1.0.1", "10.1.0.3", "10.1.0.5"));
+}
+
+pb::FleetDrain Drained(const char* kind, const char* name, std::vector<const char*> addresses) {
+  pb::FleetDrain drain;
+  drain.set_kind(kind);
+  drain.set_name(name);
+  for (const char* address : addresses) drain.add_addresses(address);
+  return drain;
+}
+
+// Ports and NICs that came later; the name of a switch may be another one by now.
+TEST(DrainTargets, WhatBecameKnownLaterIsMissing) {
+  EXPECT_THAT(MissingTargets(Drained("switch", "10.1.0.1", {"10.1.0.1"}), kFabric).addresses, ElementsAre("10.1.0.3"));
+  EXPECT_THAT(MissingTargets(Drained("switch", "spine1", {"10.1.0.1", "10.1.0.3"}), kFabric).addresses, IsEmpty());
+  EXPECT_THAT(MissingTargets(Drained("switch", "gone", {"10.9.9.9"}), kFabric).addresses, IsEmpty());
+  const DrainTargets host = MissingTargets(Drained("host", "h1", {"10.0.0.1"}), kFabric);
+  EXPECT_THAT(host.addresses, ElementsAre("10.0.1.1"));
+  EXPECT_THAT(host.nics, ElementsAre("eth0", "eth1"));
+  EXPECT_THAT(MissingTargets(Drained("host", "h2", {"10.0.0.2"}), kFabric).addresses, IsEmpty());
+  EXPECT_THAT(MissingTargets(Drained("link", "x", {"10.1.0.1"}), kFabric).addresses, IsEmpty());
+}
+
 TEST(DrainTargets, ACableIsBothDirectionsWhereTheyCanBeTold) {
-  const absl::StatusOr<DrainTargets> both = FindTargets("link", "10.1.0.1", Fabric(), kHosts);
+  const absl::StatusOr<DrainTargets> both = FindTargets("link", "10.1.0.1", kFabric);
   EXPECT_THAT(both->addresses, ElementsAre("10.1.0.1", "10.2.0.1"));
   EXPECT_EQ(both->note, "");
-  const absl::StatusOr<DrainTargets> one = FindTargets("link", "10.1.1.3", Fabric(), kHosts);
+  const absl::StatusOr<DrainTargets> one = FindTargets("link", "10.1.1.3", kFabric);
   EXPECT_THAT(one->addresses, ElementsAre("10.1.1.3"));
   EXPECT_THAT(one->note, HasSubstr("this direction alone"));
-  EXPECT_TRUE(absl::IsNotFound(FindTargets("link", "10.9.9.9", Fabric(), kHosts).status()));
-  EXPECT_TRUE(absl::IsInvalidArgument(FindTargets("rack", "r1", Fabric(), kHosts).status()));
+  EXPECT_TRUE(absl::IsNotFound(FindTargets("link", "10.9.9.9", kFabric).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(FindTargets("rack", "r1", kFabric).status()));
 }
 
 TEST(DrainTargets, AHostIsItsNics) {
-  const absl::StatusOr<DrainTargets> targets = FindTargets("host", "h1", Fabric(), kHosts);
+  const absl::StatusOr<DrainTargets> targets = FindTargets("host", "h1", kFabric);
   EXPECT_THAT(targets->addresses, ElementsAre("10.0.0.1", "10.0.1.1"));
   EXPECT_THAT(targets->nics, ElementsAre("eth0", "eth1"));
-  EXPECT_TRUE(absl::IsNotFound(FindTargets("host", "h2", Fabric(), kHosts).status()));
-  EXPECT_TRUE(absl::IsNotFound(FindTargets("host", "h3", Fabric(), kHosts).status()));
+  EXPECT_TRUE(absl::IsNotFound(FindTargets("host", "h2", kFabric).status()));
+  EXPECT_TRUE(absl::IsNotFound(FindTargets("host", "h3", kFabric).status()));
 }
 
 // A host alone says which addresses it has.
@@ -86,7 +115,7 @@ TEST(DrainTargets, NoHostKeepsTheFleetOffWhatIsOthers) {
                                    {"docker0", "172.17.0.1"},
                                    {"eth2", "nonsense"}}},
                                  {"h2", {{"eth0", "10.0.0.2"}, {"docker0", "172.17.0.1"}}}};
-  const absl::StatusOr<DrainTargets> targets = FindTargets("host", "h1", Fabric(), hosts);
+  const absl::StatusOr<DrainTargets> targets = FindTargets("host", "h1", With(hosts));
   ASSERT_TRUE(targets.ok()) << targets.status();
   EXPECT_THAT(targets->addresses, ElementsAre("10.0.0.1"));
   EXPECT_THAT(targets->nics, ElementsAre("eth0", "eth1", "docker0", "eth2"));
@@ -94,9 +123,9 @@ TEST(DrainTargets, NoHostKeepsTheFleetOffWhatIsOthers) {
        {":: of eth0 (no address", "0.0.0.0 of eth1 (no address", "10.1.0.3 of eth1 (of switch spine1)",
         "172.17.0.1 of docker0 (of h2, too)", "nonsense of eth2"})
     EXPECT_THAT(targets->note, HasSubstr(named));
-  EXPECT_EQ(FindTargets("host", "h1", Fabric(), kHosts)->note, "");
+  EXPECT_EQ(FindTargets("host", "h1", kFabric)->note, "");
   hosts[0].nics = {{"eth1", "10.1.0.3"}};
-  const absl::Status none = FindTargets("host", "h1", Fabric(), hosts).status();
+  const absl::Status none = FindTargets("host", "h1", With(hosts)).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(none)) << none;
   EXPECT_THAT(std::string(none.message()), HasSubstr("10.1.0.3 of eth1 (of switch spine1)"));
 }
@@ -107,7 +136,7 @@ class DrainBookTest : public ::testing::Test {
     pb::FleetDrainRequest request;
     request.set_for_s(for_s);
     request.set_reason("new optics");
-    const absl::StatusOr<uint64_t> id = book_.Add(request, *FindTargets(kind, name, Fabric(), kHosts), "alice", kNow);
+    const absl::StatusOr<uint64_t> id = book_.Add(request, *FindTargets(kind, name, kFabric), "alice", kNow);
     EXPECT_TRUE(id.ok()) << id.status();
     return id.value_or(0);
   }
@@ -129,7 +158,7 @@ class DrainBookTest : public ::testing::Test {
 
   DrainBook book_{"one"};
   std::map<std::string, DrainHost> hosts_ = {{"a", {true, true}}, {"b", {true, true}}};
-  std::set<std::string> crossing_ = {"a", "b"};
+  DrainCrossing crossing_ = {.hosts = {"a", "b"}, .strangers = {}};
 };
 
 TEST_F(DrainBookTest, IsSafeWhenAllSaySo) {
@@ -152,8 +181,46 @@ TEST_F(DrainBookTest, HostsThatDoNotAllowItCountOnlyWhereTheirPathsCrossIt) {
   hosts_["c"] = {.connected = true, .takes = false};
   hosts_["d"] = {.connected = false, .takes = true};
   EXPECT_EQ(Show(id), "a safe, b safe, safe");
-  crossing_ = {"c", "d"};
+  crossing_.hosts = {"c", "d"};
   EXPECT_EQ(Show(id), "a safe, b safe, c not allowed, d not connected, refused");
+}
+
+TEST_F(DrainBookTest, APeerThatIsNoHostOfTheFleetMayCrossIt) {
+  const uint64_t id = Add("switch", "spine1");
+  for (const char* host : {"a", "b"}) Answer(host, id, pb::DRAIN_STATE_SAFE);
+  crossing_.strangers["10.0.9.1"] = "b";
+  EXPECT_EQ(Show(id), "a safe, b safe, 10.0.9.1 not connected, refused");
+  EXPECT_THAT(book_.Show(id, hosts_, crossing_).hosts(2).words(), HasSubstr("a peer of b and no host of the fleet"));
+  for (int i = 0; i < 100; ++i) crossing_.strangers["10.0.8." + std::to_string(i)] = "a";
+  const pb::FleetDrain many = book_.Show(id, hosts_, crossing_);
+  EXPECT_THAT(many.hosts(), SizeIs(2 + DrainBook::kMostStrangers));
+  EXPECT_THAT(many.hosts(1 + DrainBook::kMostStrangers).words(), HasSubstr("and 85 more"));
+}
+
+TEST_F(DrainBookTest, WhatGrewHasToBeSaidToBeSafeAgain) {
+  const uint64_t id = Add("switch", "spine1");
+  for (const char* host : {"a", "b"}) Answer(host, id, pb::DRAIN_STATE_SAFE);
+  EXPECT_FALSE(book_.Grow(id, {}));
+  EXPECT_EQ(Show(id), "a safe, b safe, safe");
+  EXPECT_TRUE(book_.Grow(id, {.addresses = {"10.1.0.5"}}));
+  EXPECT_EQ(Show(id), "a asked, b asked, under way");
+  EXPECT_THAT(book_.OrdersFor("a", kNow).orders(0).targets(), SizeIs(3));
+  pb::DrainReport late;
+  late.add_answers()->set_id(id);
+  late.mutable_answers(0)->set_state(pb::DRAIN_STATE_SAFE);
+  late.mutable_answers(0)->set_targets(2);
+  book_.Take("a", late);
+  EXPECT_EQ(Show(id), "a asked, b asked, under way") << "an answer to the smaller order";
+  late.mutable_answers(0)->set_targets(3);
+  book_.Take("a", late);
+  Answer("b", id, pb::DRAIN_STATE_SAFE);
+  EXPECT_EQ(Show(id), "a safe, b safe, safe");
+  DrainTargets many;
+  for (size_t i = 0; i < DrainBook::kMostAddresses; ++i) many.addresses.push_back("10.2.0." + std::to_string(i));
+  EXPECT_TRUE(book_.Grow(id, many));
+  for (const char* host : {"a", "b"}) Answer(host, id, pb::DRAIN_STATE_SAFE);
+  EXPECT_EQ(Show(id), "a safe, b safe, refused");
+  EXPECT_THAT(book_.Show(id, hosts_, crossing_).note(), HasSubstr("3 ports that became known later"));
 }
 
 TEST_F(DrainBookTest, AHostOfWhichNothingWasHeardMayCrossIt) {
@@ -193,7 +260,7 @@ TEST_F(DrainBookTest, WhoWasAskedAndWentBeforeItWasSafeStaysInTheWay) {
   for (const char* host : {"a", "b", "h1"}) (void)book_.OrdersFor(host, kNow);
   Answer("a", id, pb::DRAIN_STATE_SAFE);
   Answer("b", id, pb::DRAIN_STATE_UNDER_WAY);
-  crossing_ = {};
+  crossing_.hosts = {};
   for (const char* host : {"b", "h1"}) {
     hosts_[host].connected = false;
     book_.Forget(host);
@@ -220,8 +287,7 @@ TEST_F(DrainBookTest, OrdersEndByTheirTimeAndOutliveTheService) {
 
 TEST_F(DrainBookTest, RefusesASecondOneAndTooMany) {
   Add("switch", "spine1");
-  EXPECT_TRUE(
-      absl::IsAlreadyExists(book_.Add({}, *FindTargets("switch", "10.1.0.1", Fabric(), kHosts), "bob", kNow).status()));
+  EXPECT_TRUE(absl::IsAlreadyExists(book_.Add({}, *FindTargets("switch", "10.1.0.1", kFabric), "bob", kNow).status()));
   DrainTargets large{.scope = DrainScope::kSwitch, .name = "s"};
   large.addresses.resize(DrainBook::kMostAddresses + 1);
   EXPECT_TRUE(absl::IsResourceExhausted(book_.Add({}, large, "bob", kNow).status()));
@@ -231,7 +297,7 @@ TEST_F(DrainBookTest, RefusesASecondOneAndTooMany) {
 }
 
 TEST_F(DrainBookTest, RefusesATimeThatCannotBe) {
-  const DrainTargets targets = *FindTargets("switch", "spine1", Fabric(), kHosts);
+  const DrainTargets targets = *FindTargets("switch", "spine1", kFabric);
   pb::FleetDrainRequest request;
   for (const double seconds : {-1.0, -1e300, 1e300, DrainBook::kMostSeconds + 1,
                                std::numeric_limits<double>::infinity(), std::numeric_limits<double>::quiet_NaN()}) {
@@ -275,7 +341,7 @@ TEST_F(DrainBookTest, WhatHostsSayIsBounded) {
 TEST_F(DrainBookTest, WhatIsCutCanBeReadAgain) {
   pb::FleetDrainRequest request;
   request.set_reason(std::string(DrainBook::kMostWords - 1, 'x') + "\u00fc");
-  const uint64_t id = *book_.Add(request, *FindTargets("switch", "spine1", Fabric(), kHosts), "alice", kNow);
+  const uint64_t id = *book_.Add(request, *FindTargets("switch", "spine1", kFabric), "alice", kNow);
   EXPECT_EQ(book_.Find(id)->reason(), std::string(DrainBook::kMostWords - 1, 'x'));
   DrainBook again("one");
   EXPECT_TRUE(again.Resume(DrainBook::BodyOf(*book_.Find(id))).ok());

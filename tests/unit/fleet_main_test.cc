@@ -220,10 +220,19 @@ TEST_F(QueryFindingsTest, WhoseHostsPathsCrossWhatIsToldInOnePass) {
   for (int turn = 0; turn < 2; ++turn) {  // lists are read, and then known
     const auto crossing = query_->Crossing({{spine1}, {spine2}, {peer, spine2}, {}});
     ASSERT_TRUE(crossing.ok()) << crossing.status();
-    EXPECT_THAT(*crossing, ElementsAre(ElementsAre("h1", "unknown"), ElementsAre("unknown"),
-                                       ElementsAre("h1", "unknown"), ElementsAre()));
+    std::vector<std::set<std::string>> hosts;
+    for (const Query::WhoCrosses& who : *crossing) hosts.push_back(who.hosts);
+    EXPECT_THAT(hosts, ElementsAre(ElementsAre("h1", "unknown"), ElementsAre("unknown"), ElementsAre("h1", "unknown"),
+                                   ElementsAre()));
+    EXPECT_THAT((*crossing)[0].strangers, ElementsAre(std::pair(peer, "h1")));
     EXPECT_EQ(passes_, turn + 1);
   }
+  // What a drained NIC's peer sends to it, unless that is a host of the fleet.
+  EXPECT_THAT((*query_->Crossing({{here}}))[0].strangers, ElementsAre(std::pair(peer, "h1")));
+  LiveHost other{.host = "h2"};
+  other.nics.push_back({.name = "eth0", .address = peer});
+  Know({host("h1", over.id, false), other});
+  for (const auto& who : *query_->Crossing({{spine1}, {here}})) EXPECT_THAT(who.strangers, ElementsAre());
 }
 
 TEST_F(QueryFindingsTest, HostsAreAsTheyWereAndOneHasItsNicsAndItsClock) {

@@ -93,6 +93,46 @@ TEST(Topology, SwitchesThatAnswerWithOneAddressOfTheirOwnAreNotMixedUp) {
   }
 }
 
+// Traces of one NIC that let all ports where leaves hear of a spine look like addresses of their own.
+std::vector<Trace> MadeUp(const Fabric& fabric, int leaves, int spine, size_t liar) {
+  std::vector<Trace> traces;
+  for (int leaf = 0; leaf < leaves; ++leaf) {
+    const Addr port = fabric.PortTo(leaf, spine), before = fabric.PortTo(spine, (leaf + 1) % leaves);
+    traces.push_back({.source = fabric.nic(liar),
+                      .destination = fabric.nic(liar ^ 1),
+                      .hops = {fabric.PortTo(0, spine), port, before}});
+  }
+  return traces;
+}
+
+TEST(Topology, AHostAloneSplitsASwitchOnlyWhereThatDoesNoHarm) {
+  const Fabric fabric({.leaves = 4, .spines = 2, .nics = 2});
+  std::vector<Trace> traces = fabric.Traces();
+  const auto ports_together = [&](Split split) {
+    const Topology topology = BuildTopology(traces, {}, split);
+    std::set<int> of;
+    for (int leaf = 0; leaf < 4; ++leaf) of.insert(topology.switch_of.at(fabric.PortTo(fabric.spine(0, 0), leaf)));
+    return of.size() == 1;
+  };
+  EXPECT_TRUE(ports_together(Split::kByOne));
+  for (const Trace& trace : MadeUp(fabric, 4, fabric.spine(0, 0), 0)) traces.push_back(trace);
+  EXPECT_FALSE(ports_together(Split::kByOne)) << "the lie is one";
+  EXPECT_TRUE(ports_together(Split::kBySeveral));
+  for (const Trace& trace : MadeUp(fabric, 4, fabric.spine(0, 0), 3)) traces.push_back(trace);
+  EXPECT_FALSE(ports_together(Split::kBySeveral)) << "two hosts are believed";
+}
+
+TEST(Topology, AddressesOfTheirOwnAreKnownBySeveralHosts) {
+  for (const int pods : {1, 3}) {
+    const Fabric fabric(
+        {.pods = pods, .leaves = 4, .spines = 2, .cores_of_spine = 2, .nics = 2, .own_addresses = true});
+    const Topology topology = BuildTopology(fabric.Traces(), {}, Split::kBySeveral);
+    EXPECT_EQ(topology.switches.size(), fabric.switches());
+  }
+  const Fabric small({.leaves = 3, .spines = 1, .nics = 1, .own_addresses = true});
+  EXPECT_EQ(BuildTopology(small.Traces(), {}, Split::kBySeveral).switches.size(), small.switches());
+}
+
 TEST(Topology, TheOrderOfTracesDoesNotMatter) {
   const Fabric fabric({.pods = 2, .leaves = 3, .spines = 2, .nics = 1});
   std::vector<Trace> traces = fabric.Traces();

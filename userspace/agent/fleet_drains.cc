@@ -114,11 +114,14 @@ void FleetDrains::Begin(const v1::DrainOrders& orders, absl::Time now) {
     wanted.insert(order.id());
     const auto [place, fresh] = held_.try_emplace(order.id());
     Held& held = place->second;
-    const bool known = !fresh && held.order.targets_size() > 0;
+    // One that grew is looked at like a new one: at once, and for as long.
+    const bool known = !fresh && held.order.targets_size() == order.targets_size();
     held.order = order;
     held.instance = orders.instance();
     held.until = order.left_s() > 0 ? now + absl::Seconds(order.left_s()) : absl::InfiniteFuture();
-    if (!known) held.taken = now;
+    if (known) continue;
+    held.taken = now;
+    held.tried = absl::InfinitePast();
   }
   std::vector<uint64_t> over;
   for (const auto& [id, held] : held_) {
@@ -207,6 +210,7 @@ void FleetDrains::Try(Held& held, const v1::DrainsReply& drains, absl::Time now)
 v1::DrainAnswer FleetDrains::AnswerOf(const Held& held, const v1::DrainsReply& drains, absl::Time now) const {
   v1::DrainAnswer answer;
   answer.set_id(held.order.id());
+  answer.set_targets(static_cast<uint32_t>(held.order.targets_size()));
   if (!held.refused.empty()) {
     answer.set_state(v1::DRAIN_STATE_REFUSED);
     answer.set_words(held.refused);

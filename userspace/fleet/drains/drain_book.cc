@@ -47,6 +47,7 @@ pb::DrainAnswer Bounded(const pb::DrainAnswer& answer) {
   out.set_words(CutUtf8(answer.words(), DrainBook::kMostWords));
   out.set_flows(answer.flows());
   out.set_flows_moved(answer.flows_moved());
+  out.set_targets(answer.targets());
   const int held = std::min(answer.held_size(), static_cast<int>(DrainBook::kMostHeld));
   for (int i = 0; i < held; ++i) out.add_held(CutUtf8(answer.held(i), DrainBook::kMostFlowBytes));
   return out;
@@ -60,6 +61,28 @@ std::string StateOf(const pb::FleetDrain& drain) {
     waits = waits || host.state() == kAsked || host.state() == kUnderWay;
   }
   return stuck ? "refused" : waits || drain.hosts().empty() ? kUnderWay : kSafe;
+}
+
+// What a host that is drained itself is asked for are its NICs.
+int TargetsFor(const std::string& host, const pb::FleetDrain& drain) {
+  return drain.kind() == "host" && drain.name() == host ? drain.nics_size() : drain.addresses_size();
+}
+
+void ShowStrangers(const DrainCrossing& crossing, pb::FleetDrain& out) {
+  size_t shown = 0;
+  for (const auto& [address, host] : crossing.strangers) {
+    pb::FleetDrainHost& line = *out.add_hosts();
+    line.set_host(address);
+    line.set_state(kNotConnected);
+    if (++shown == DrainBook::kMostStrangers && crossing.strangers.size() > shown) {
+      line.set_words(
+          absl::StrCat("and ", crossing.strangers.size() - shown, " more peers that are no host of the fleet"));
+      return;
+    }
+    line.set_words(absl::StrCat("a peer of ", host,
+                                " and no host of the fleet: what it sends over it nobody knows; add it to the fleet "
+                                "([fleet] in its agent's configuration), or take it from the peers"));
+  }
 }
 
 }  // namespace
@@ -118,6 +141,20 @@ absl::StatusOr<uint64_t> DrainBook::Add(const pb::FleetDrainRequest& request, co
   return id;
 }
 
+bool DrainBook::Grow(uint64_t id, const DrainTargets& more) {
+  const auto found = drains_.find(id);
+  if (found == drains_.end()) return false;
+  auto& [drain, answers, asked, left, uncovered] = found->second;
+  const size_t room = kMostAddresses - std::min(kMostAddresses, static_cast<size_t>(drain.addresses_size()));
+  const size_t fits = std::min(room, more.addresses.size());
+  uncovered = more.addresses.size() - fits;
+  if (fits == 0 && more.nics.empty()) return false;
+  for (size_t i = 0; i < fits; ++i) drain.add_addresses(more.addresses[i]);
+  for (const std::string& nic : more.nics) drain.add_nics(nic);
+  answers.clear();
+  return true;
+}
+
 absl::StatusOr<std::vector<uint64_t>> DrainBook::Named(const pb::FleetUndrainRequest& request) const {
   std::vector<uint64_t> found;
   for (const auto& [id, entry] : drains_) {
@@ -172,7 +209,11 @@ void DrainBook::Take(const std::string& host, const pb::DrainReport& report) {
   for (int i = 0; i < report.answers_size() && i < static_cast<int>(kMost); ++i) {
     const auto entry = drains_.find(report.answers(i).id());
     if (entry == drains_.end()) continue;
-    entry->second.answers[host] = Bounded(report.answers(i));
+    // An answer to the order as it was before it grew is none.
+    const pb::DrainAnswer& answer = report.answers(i);
+    const int targets = TargetsFor(host, entry->second.drain);
+    if (answer.targets() != 0 && answer.targets() != static_cast<uint32_t>(targets)) continue;
+    entry->second.answers[host] = Bounded(answer);
     entry->second.left.erase(host);
   }
 }
@@ -198,7 +239,7 @@ std::vector<uint64_t> DrainBook::ids() const {
 }
 
 pb::FleetDrain DrainBook::Show(uint64_t id, const std::map<std::string, DrainHost>& hosts,
-                               const std::set<std::string>& crossing) const {
+                               const DrainCrossing& crossing) const {
   const auto found = drains_.find(id);
   if (found == drains_.end()) return {};
   pb::FleetDrain out = found->second.drain;
@@ -206,7 +247,7 @@ pb::FleetDrain DrainBook::Show(uint64_t id, const std::map<std::string, DrainHos
     // A host that is drained itself is expected to go.
     const bool itself = out.kind() == "host" && out.name() == name;
     const bool asked = host.connected && host.takes;
-    const bool may_cross = host.unheard || crossing.contains(name);
+    const bool may_cross = host.unheard || crossing.hosts.contains(name);
     const bool left = found->second.left.contains(name);
     if (!asked && !left && (itself ? !host.connected : !may_cross)) continue;
     pb::FleetDrainHost& line = *out.add_hosts();
@@ -230,7 +271,14 @@ pb::FleetDrain DrainBook::Show(uint64_t id, const std::map<std::string, DrainHos
       FillAnswer(answer->second, line);
     }
   }
+  ShowStrangers(crossing, out);
   out.set_state(StateOf(out));
+  if (found->second.uncovered > 0) {
+    out.set_state(kRefused);
+    out.set_note(absl::StrCat(out.note(), out.note().empty() ? "" : "; ", found->second.uncovered,
+                              " ports that became known later are not kept free: ", kMostAddresses,
+                              " are the most; drain its links by themselves"));
+  }
   return out;
 }
 

@@ -24,9 +24,16 @@ struct DrainHost {
   bool unheard = false;
 };
 
+// Whose traffic may cross it.
+struct DrainCrossing {
+  std::set<std::string> hosts;
+  std::map<std::string, std::string> strangers;  // addresses of peers that are no host of the fleet: who names them
+};
+
 class DrainBook {
  public:
-  static constexpr size_t kMost = 64, kMostAddresses = 200, kMostWords = 300, kMostHeld = 16, kMostFlowBytes = 100;
+  static constexpr size_t kMost = 64, kMostAddresses = 200, kMostWords = 300, kMostHeld = 16, kMostFlowBytes = 100,
+                          kMostStrangers = 16;
   static constexpr double kMostSeconds = 366.0 * 24 * 3600;
 
   explicit DrainBook(std::string instance) : instance_(std::move(instance)) {}
@@ -40,6 +47,9 @@ class DrainBook {
   // many ports. Its id.
   absl::StatusOr<uint64_t> Add(const cwfabric::v1::FleetDrainRequest& request, const DrainTargets& targets,
                                const std::string& who, int64_t now_ns);
+  // Ports that became known later belong to it, too; who said that it is safe has to say so again. False: nothing is
+  // new, or there is no such drain. What is beyond kMostAddresses keeps it from being safe.
+  bool Grow(uint64_t id, const DrainTargets& more);
   // Ids by name, kind and name, or id; all with an empty name. NotFound: none.
   absl::StatusOr<std::vector<uint64_t>> Named(const cwfabric::v1::FleetUndrainRequest& request) const;
   void Remove(uint64_t id) { drains_.erase(id); }
@@ -58,7 +68,7 @@ class DrainBook {
   // With its hosts: those that answered or are asked, and of the others those that are unheard or that `crossing`
   // names, whose paths cross it or may.
   cwfabric::v1::FleetDrain Show(uint64_t id, const std::map<std::string, DrainHost>& hosts,
-                                const std::set<std::string>& crossing) const;
+                                const DrainCrossing& crossing) const;
   // By which drain a finding is muted, a phrase; "" = by none. explains: muting.h's, or a test's.
   template <typename Explains>
   std::string MutedBy(const Explains& explains) const {
@@ -74,6 +84,7 @@ class DrainBook {
     std::map<std::string, cwfabric::v1::DrainAnswer> answers;  // by host
     std::set<std::string> asked;
     std::set<std::string> left;  // hosts that were asked, and went before they said that it is safe
+    size_t uncovered = 0;        // ports that there is no room for
   };
   static std::string NameOf(const cwfabric::v1::FleetDrain& drain);
 

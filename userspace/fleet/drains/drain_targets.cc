@@ -2,6 +2,7 @@
 #include "userspace/fleet/drains/drain_targets.h"
 
 #include <algorithm>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -15,6 +16,20 @@ namespace {
 namespace pb = cwfabric::v1;
 
 constexpr size_t kMostLeftOut = 16;  // that are named
+
+template <typename List>
+bool Has(const List& list, const std::string& text) {
+  return std::find(list.begin(), list.end(), text) != list.end();
+}
+
+DrainTargets OfSwitch(const pb::FleetSwitch& s, const DrainFabric& fabric) {
+  std::set<std::string> addresses(s.addresses().begin(), s.addresses().end());
+  for (const std::vector<std::string>& joined : fabric.switches) {
+    const auto here = [&](const std::string& address) { return Has(s.addresses(), address); };
+    if (std::any_of(joined.begin(), joined.end(), here)) addresses.insert(joined.begin(), joined.end());
+  }
+  return {.scope = DrainScope::kSwitch, .name = s.name(), .addresses = {addresses.begin(), addresses.end()}};
+}
 
 DrainTargets OfLink(const pb::FleetLink& link, const pb::FleetTopologyReply& topology) {
   DrainTargets out{.scope = DrainScope::kLink,
@@ -59,8 +74,7 @@ std::string WhyNotOf(const HostNics& host, const std::string& address, const pb:
   const absl::StatusOr<Addr> parsed = Addr::Parse(address);
   if (!parsed.ok() || parsed->is_zero() || (parsed->is_v4() && parsed->v4() == 0)) return "no address of a NIC";
   for (const pb::FleetSwitch& s : topology.switches()) {
-    if (std::find(s.addresses().begin(), s.addresses().end(), address) != s.addresses().end())
-      return absl::StrCat("of switch ", s.name());
+    if (Has(s.addresses(), address)) return absl::StrCat("of switch ", s.name());
   }
   for (const HostNics& other : hosts) {
     const bool has =
@@ -76,7 +90,7 @@ absl::StatusOr<DrainTargets> OfHost(const HostNics& host, const pb::FleetTopolog
   DrainTargets out{.scope = DrainScope::kHost, .name = host.host};
   std::vector<std::string> left_out;
   for (const auto& [nic, address] : host.nics) {
-    if (std::find(out.nics.begin(), out.nics.end(), nic) == out.nics.end()) out.nics.push_back(nic);
+    if (!Has(out.nics, nic)) out.nics.push_back(nic);
     const std::string why = WhyNotOf(host, address, topology, hosts);
     if (why.empty()) {
       out.addresses.push_back(address);
@@ -95,15 +109,12 @@ absl::StatusOr<DrainTargets> OfHost(const HostNics& host, const pb::FleetTopolog
 
 }  // namespace
 
-absl::StatusOr<DrainTargets> FindTargets(const std::string& kind, const std::string& given,
-                                         const pb::FleetTopologyReply& topology, const std::vector<HostNics>& hosts) {
+absl::StatusOr<DrainTargets> FindTargets(const std::string& kind, const std::string& given, const DrainFabric& fabric) {
+  const pb::FleetTopologyReply& topology = fabric.topology;
   const std::string name = kind == "link" ? PortOf(given, topology) : std::string(absl::StripPrefix(given, kind + " "));
   if (kind == "switch") {
     for (const pb::FleetSwitch& s : topology.switches()) {
-      const bool here = std::find(s.addresses().begin(), s.addresses().end(), name) != s.addresses().end();
-      if (s.name() != name && !here) continue;
-      return DrainTargets{
-          .scope = DrainScope::kSwitch, .name = s.name(), .addresses = {s.addresses().begin(), s.addresses().end()}};
+      if (s.name() == name || Has(s.addresses(), name)) return OfSwitch(s, fabric);
     }
     return absl::NotFoundError(absl::StrCat("no switch ", name, "; see cwctl fleet topology"));
   }
@@ -115,10 +126,31 @@ absl::StatusOr<DrainTargets> FindTargets(const std::string& kind, const std::str
         absl::StrCat("no link ends at ", name, "; name the port where it ends: PORT in cwctl fleet links"));
   }
   if (kind != "host") return absl::InvalidArgumentError("a link, a switch or a host can be drained");
-  for (const HostNics& host : hosts) {
-    if (host.host == name) return OfHost(host, topology, hosts);
+  for (const HostNics& host : fabric.hosts) {
+    if (host.host == name) return OfHost(host, topology, fabric.hosts);
   }
   return absl::NotFoundError(absl::StrCat("the fleet service knows no host ", name, "; see cwctl fleet hosts"));
+}
+
+DrainTargets MissingTargets(const pb::FleetDrain& drain, const DrainFabric& fabric) {
+  DrainTargets now{.name = drain.name()};
+  if (drain.kind() == "switch") {
+    now.scope = DrainScope::kSwitch;
+    std::set<std::string> addresses;
+    for (const pb::FleetSwitch& s : fabric.topology.switches()) {
+      const auto covered = [&](const std::string& address) { return Has(drain.addresses(), address); };
+      if (!std::any_of(s.addresses().begin(), s.addresses().end(), covered)) continue;
+      const std::vector<std::string> all = OfSwitch(s, fabric).addresses;
+      addresses.insert(all.begin(), all.end());
+    }
+    now.addresses.assign(addresses.begin(), addresses.end());
+  } else if (drain.kind() == "host") {
+    if (absl::StatusOr<DrainTargets> host = FindTargets("host", drain.name(), fabric); host.ok())
+      now = *std::move(host);
+  }
+  std::erase_if(now.addresses, [&](const std::string& address) { return Has(drain.addresses(), address); });
+  std::erase_if(now.nics, [&](const std::string& nic) { return Has(drain.nics(), nic); });
+  return now;
 }
 
 }  // namespace cw::fleet

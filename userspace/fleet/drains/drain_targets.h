@@ -32,8 +32,16 @@ struct DrainTargets {
 // comes with it where it can be told), "switch" (name or one of its addresses), "host": its NICs, but for addresses
 // that are a switch's or another host's, too, which the note names. NotFound says where to look; InvalidArgument:
 // another kind; FailedPrecondition: no address is the host's alone.
-absl::StatusOr<DrainTargets> FindTargets(const std::string& kind, const std::string& name,
-                                         const cwfabric::v1::FleetTopologyReply& topology,
-                                         const std::vector<HostNics>& hosts);
+// A switch is what the topology has, and what `fabric.switches` joins with it.
+struct DrainFabric {
+  cwfabric::v1::FleetTopologyReply topology;
+  std::vector<std::vector<std::string>> switches;  // addresses of each, where no host's word alone keeps ports apart
+  std::vector<HostNics> hosts;
+};
+absl::StatusOr<DrainTargets> FindTargets(const std::string& kind, const std::string& name, const DrainFabric& fabric);
+
+// What a drain has to cover by now and does not: ports of its switch, NICs and addresses of its host that became known
+// later. A link stays as it was: once its cable is out, traces show another one in its place.
+DrainTargets MissingTargets(const cwfabric::v1::FleetDrain& drain, const DrainFabric& fabric);
 
 }  // namespace cw::fleet

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/fleet/main/drainer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,7 +16,8 @@ namespace {
 namespace pb = cwfabric::v1;
 
 constexpr char kKind[] = "drain";
-constexpr absl::Duration kTick = absl::Seconds(1), kCrossingLasts = absl::Seconds(5), kForget = absl::Seconds(30);
+constexpr absl::Duration kTick = absl::Seconds(1), kCrossingLasts = absl::Seconds(5), kFabricLasts = absl::Seconds(5),
+                         kForget = absl::Seconds(30);
 
 std::string TextOf(const pb::FleetDrain& drain) { return absl::StrCat(drain.kind(), " ", drain.name()); }
 
@@ -41,15 +43,21 @@ absl::StatusOr<DrainBook> ReadDrains(Store& store, const std::string& instance) 
   return book;
 }
 
-absl::StatusOr<pb::FleetDrain> Drainer::Drain(const pb::FleetDrainRequest& request, const api::Caller& caller) {
-  const absl::StatusOr<pb::FleetTopologyReply> topology = query_.Topology({});
-  if (!topology.ok()) return topology.status();
-  std::vector<HostNics> hosts;
+absl::StatusOr<DrainFabric> Drainer::FabricNow() {
+  absl::StatusOr<Query::FabricNow> now = query_.Fabric();
+  if (!now.ok()) return now.status();
+  DrainFabric fabric{.topology = std::move(now->topology), .switches = std::move(now->switches)};
   uplink_.EachHost([&](const LiveHost& live) {
-    HostNics& host = hosts.emplace_back(HostNics{.host = live.host});
+    HostNics& host = fabric.hosts.emplace_back(HostNics{.host = live.host});
     for (const LiveHost::Nic& nic : live.nics) host.nics.emplace_back(nic.name, nic.address.ToString());
   });
-  const absl::StatusOr<DrainTargets> targets = FindTargets(request.kind(), request.name(), *topology, hosts);
+  return fabric;
+}
+
+absl::StatusOr<pb::FleetDrain> Drainer::Drain(const pb::FleetDrainRequest& request, const api::Caller& caller) {
+  const absl::StatusOr<DrainFabric> fabric = FabricNow();
+  if (!fabric.ok()) return fabric.status();
+  const absl::StatusOr<DrainTargets> targets = FindTargets(request.kind(), request.name(), *fabric);
   if (!targets.ok()) return targets.status();
   uint64_t id = 0;
   std::string text;
@@ -166,16 +174,27 @@ absl::StatusOr<std::vector<pb::FleetDrain>> Drainer::ShowAll() {
       }
     }
   }
-  absl::StatusOr<std::vector<std::set<std::string>>> looked = std::vector<std::set<std::string>>();
+  absl::StatusOr<std::vector<Query::WhoCrosses>> looked = std::vector<Query::WhoCrosses>();
   if (!to_look.empty()) looked = query_.Crossing(addresses);
   if (!looked.ok()) return looked.status();
   const absl::StatusOr<std::map<std::string, DrainHost>> hosts = HostsToAsk();
   if (!hosts.ok()) return hosts.status();
+  std::set<Addr> departed;
+  {
+    const std::lock_guard lock(departed_mutex_);
+    if (const absl::Status known = departed_.Look(uplink_.removals()); !known.ok()) return known;
+    departed = departed_.nics();
+  }
   std::vector<pb::FleetDrain> drains;
   const std::lock_guard lock(mutex_);
-  for (size_t i = 0; i < to_look.size(); ++i)
-    crossing_[to_look[i]] = {.looked = absl::Now(), .hosts = std::move((*looked)[i])};
-  for (const uint64_t id : book_.ids()) drains.push_back(book_.Show(id, *hosts, crossing_[id].hosts));
+  for (size_t i = 0; i < to_look.size(); ++i) {
+    DrainCrossing who{.hosts = std::move((*looked)[i].hosts)};
+    for (const auto& [address, host] : (*looked)[i].strangers) {
+      if (!departed.contains(address)) who.strangers[address.ToString()] = host;
+    }
+    crossing_[to_look[i]] = {.looked = absl::Now(), .who = std::move(who)};
+  }
+  for (const uint64_t id : book_.ids()) drains.push_back(book_.Show(id, *hosts, crossing_[id].who));
   std::erase_if(crossing_, [&](const auto& of) { return book_.Find(of.first) == nullptr; });
   return drains;
 }
@@ -191,6 +210,36 @@ absl::StatusOr<pb::FleetDrainsReply> Drainer::Drains() {
   return reply;
 }
 
+void Drainer::Grow(absl::Time now) {
+  const auto grows = [](const pb::FleetDrain& drain) { return drain.kind() != "link"; };
+  if (now < grew_ + kFabricLasts) return;
+  grew_ = now;
+  {
+    const std::lock_guard lock(mutex_);
+    const std::vector<uint64_t> ids = book_.ids();
+    if (std::none_of(ids.begin(), ids.end(), [&](uint64_t id) { return grows(*book_.Find(id)); })) return;
+  }
+  const absl::StatusOr<DrainFabric> fabric = FabricNow();
+  if (!fabric.ok()) return;
+  std::map<uint64_t, std::string> grown;  // with their bodies
+  const std::lock_guard act(acts_);
+  {
+    const std::lock_guard lock(mutex_);
+    for (const uint64_t id : book_.ids()) {
+      if (!grows(*book_.Find(id)) || !book_.Grow(id, MissingTargets(*book_.Find(id), *fabric))) continue;
+      grown[id] = DrainBook::BodyOf(*book_.Find(id));
+      crossing_.erase(id);
+    }
+  }
+  if (grown.empty()) return;
+  for (const auto& [id, body] : grown) {
+    // It is found again after a restart.
+    if (absl::Status kept = store_.PutOrder({kKind, id, body}); !kept.ok())
+      spdlog::warn("the store cannot keep that the drain {} grew: {}", IdText(id), std::string(kept.message()));
+  }
+  uplink_.SendOrders();
+}
+
 void Drainer::Tick(absl::Time now) {
   if (now < ticked_ + kTick) return;
   ticked_ = now;
@@ -204,6 +253,7 @@ void Drainer::Tick(absl::Time now) {
   bool ended = false;
   for (const uint64_t id : over) ended = End(id, "its time is over").has_value() || ended;
   if (ended) uplink_.SendOrders();
+  Grow(now);
   const absl::StatusOr<std::vector<pb::FleetDrain>> all = ShowAll();
   if (!all.ok()) return;
   std::map<std::string, std::string> states;

@@ -16,6 +16,7 @@
 #include "userspace/api/caller.h"
 #include "userspace/fleet/drains/drain_book.h"
 #include "userspace/fleet/findings/finding.h"
+#include "userspace/fleet/live/departed_nics.h"
 #include "userspace/fleet/main/uplink_service.h"
 #include "userspace/fleet/query/query.h"
 #include "userspace/fleet/store/store.h"
@@ -29,7 +30,7 @@ absl::StatusOr<DrainBook> ReadDrains(Store& store, const std::string& instance);
 class Drainer final : public HostOrders {
  public:
   Drainer(UplinkService& uplink, Query& query, Store& store, DrainBook book)
-      : uplink_(uplink), query_(query), store_(store), book_(std::move(book)) {}
+      : uplink_(uplink), query_(query), store_(store), book_(std::move(book)), departed_(store) {}
 
   absl::StatusOr<cwfabric::v1::FleetDrain> Drain(const cwfabric::v1::FleetDrainRequest& request,
                                                  const api::Caller& caller);
@@ -49,8 +50,11 @@ class Drainer final : public HostOrders {
  private:
   struct Crossing {
     absl::Time looked = absl::InfinitePast();
-    std::set<std::string> hosts;
+    DrainCrossing who;
   };
+  absl::StatusOr<DrainFabric> FabricNow();
+  // Once per kFabricLasts, where a switch or a host is drained: ports that became known since belong to it.
+  void Grow(absl::Time now);
   absl::StatusOr<std::map<std::string, DrainHost>> HostsToAsk();
   absl::StatusOr<std::vector<cwfabric::v1::FleetDrain>> ShowAll();
   // Whether it was there. The store may not forget it at once: "" if it did, or why not.
@@ -66,7 +70,9 @@ class Drainer final : public HostOrders {
   // One act at a time, the store included; taken before the other one.
   std::mutex acts_;
   std::set<uint64_t> ended_;  // that the store has still
-  absl::Time forgot_ = absl::InfinitePast();
+  absl::Time forgot_ = absl::InfinitePast(), grew_ = absl::InfinitePast();
+  std::mutex departed_mutex_;
+  DepartedNics departed_;
   std::mutex mutex_;  // of what follows; never held while the uplink, the query or the store are asked
   DrainBook book_;
   std::map<uint64_t, Crossing> crossing_;

@@ -48,6 +48,7 @@ Finder::Finder(UplinkService& uplink, Store& store, Alerts& alerts, Drainer& dra
       muter_(muter),
       incidents_(incidents),
       live_(store, std::move(file)),
+      departed_(store),
       causes_(rules.findings.causes),
       findings_(rules.findings),
       slas_(rules.slas),
@@ -205,32 +206,6 @@ void Finder::CopyAll() {
   }
 }
 
-// Others go on probing a host that left, until their peers' file lacks it: that its NICs are silent is no finding.
-void Finder::LearnDeparted() {
-  const uint64_t removals = uplink_.removals();
-  if (departed_known_ && removals == removals_) return;
-  const absl::StatusOr<std::vector<HostSeen>> hosts = store_.Hosts();
-  if (!hosts.ok()) return Complain(hosts.status());
-  std::set<Addr> departed;
-  for (const HostSeen& seen : *hosts) {
-    if (seen.facts.removed_ns == 0) continue;
-    const absl::StatusOr<HostView> view = store_.LatestAt(seen.host, absl::GetCurrentTimeNanos(), absl::ZeroDuration());
-    if (!view.ok()) continue;
-    for (const Document& document : view->documents) {
-      pb::Inventory inventory;
-      if (document.kind != "inventory" || !inventory.ParseFromString(document.bytes)) continue;
-      for (const pb::NicFacts& nic : inventory.nics()) {
-        for (const std::string& bytes : nic.addresses()) {
-          if (const std::optional<Addr> address = AddressOf(bytes); address) departed.insert(*address);
-        }
-      }
-    }
-  }
-  departed_ = std::move(departed);
-  removals_ = removals;
-  departed_known_ = true;
-}
-
 // Hosts tell each ten seconds. Behind everything else: what is dead is told first.
 void Finder::LookAtSlas(int64_t now_ns) {
   if (slas_.empty() || now_ns - slas_ns_ < kSlasEveryNs) return;
@@ -270,9 +245,9 @@ void Finder::LookAtStanding(int64_t now_ns) {
 void Finder::Look() {
   drainer_.Tick(absl::Now());
   CopyAll();
-  LearnDeparted();
+  if (const absl::Status known = departed_.Look(uplink_.removals()); !known.ok()) Complain(known);
   Picture picture{.now_ns = absl::GetCurrentTimeNanos()};
-  if (const absl::Status added = live_.AddPaths(picture, departed_); !added.ok()) Complain(added);
+  if (const absl::Status added = live_.AddPaths(picture, departed_.nics()); !added.ok()) Complain(added);
   LookAtFabric(picture);
   picture.events = NewEvents(picture.now_ns);
   picture.slas = sla_words_;

@@ -19,6 +19,7 @@
 #include "userspace/fleet/findings/findings.h"
 #include "userspace/fleet/jobs/acts.h"
 #include "userspace/fleet/jobs/jobs.h"
+#include "userspace/fleet/live/departed_nics.h"
 #include "userspace/fleet/live/live_picture.h"
 #include "userspace/fleet/main/drainer.h"
 #include "userspace/fleet/main/fleet_metrics.h"
@@ -48,7 +49,6 @@ class Finder {
   void Resume();
   void Look();
   void CopyAll();
-  void LearnDeparted();
   void LookAtFabric(Picture& picture);
   std::vector<HostEvent> NewEvents(int64_t now_ns);
   void LookAtSlas(int64_t now_ns);
@@ -78,9 +78,7 @@ class Finder {
   int64_t slas_ns_ = 0;
   std::vector<StandingJob> standing_;  // as of standing_ns_
   int64_t standing_ns_ = 0;
-  std::set<Addr> departed_;  // NICs of hosts that were removed
-  uint64_t removals_ = 0;
-  bool departed_known_ = false;
+  DepartedNics departed_;
   uint64_t changes_ = 0;  // of paths, when it looked last
   bool events_begun_ = false;
   uint64_t events_after_ = 0;

@@ -136,32 +136,40 @@ absl::StatusOr<Query::View> Query::Look(const std::string& wanted, int64_t at_ns
   return view;
 }
 
-absl::StatusOr<std::vector<std::set<std::string>>> Query::Crossing(const std::vector<std::vector<Addr>>& lists) {
+absl::StatusOr<std::vector<Query::WhoCrosses>> Query::Crossing(const std::vector<std::vector<Addr>>& lists) {
   struct Way {
     uint64_t hops = 0;
-    Addr remote;
+    Addr local, remote;
   };
-  std::vector<std::set<std::string>> crossing(lists.size());
+  std::vector<WhoCrosses> crossing(lists.size());
   const auto look = [&](const std::string& host, const Lists& known, const Way& way) {
     const auto found = known.find(way.hops);
     const absl::Span<const Addr> hops = found == known.end() ? absl::Span<const Addr>() : found->second;
     for (size_t i = 0; i < lists.size(); ++i) {
-      if (crossing[i].contains(host)) continue;
-      const bool crosses = std::any_of(lists[i].begin(), lists[i].end(), [&](const Addr& address) {
+      WhoCrosses& who = crossing[i];
+      if (who.hosts.contains(host) && who.strangers.contains(way.remote)) continue;
+      const auto crosses = [&](const Addr& address) {
         return control::CrossesHop(hops, way.remote, address) != control::Crosses::kNo;
-      });
-      if (crosses) crossing[i].insert(host);
+      };
+      const bool there = std::any_of(lists[i].begin(), lists[i].end(), crosses);
+      if (there) who.hosts.insert(host);
+      // What is sent to a NIC that is drained comes from it, too.
+      if (there || std::find(lists[i].begin(), lists[i].end(), way.local) != lists[i].end())
+        who.strangers.try_emplace(way.remote, host);
     }
   };
   // Those that name lists which were not read yet: the store is not asked while streams are held up.
   std::map<std::string, std::vector<Way>> later;
+  std::set<Addr> known_nics;
   const Lists none;
   each_host_([&](const LiveHost& host) {
     const std::shared_ptr<const Lists> cached = hops_.Cached(host.host);
     const Lists& known = cached == nullptr ? none : *cached;
+    for (const LiveHost::Nic& nic : host.nics) known_nics.insert(nic.address);
     for (const auto& [key, sample] : host.paths) {
       if (key.reverse) continue;
-      const Way way{sample.hops, key.remote};
+      known_nics.insert(key.local);
+      const Way way{sample.hops, key.local, key.remote};
       if (way.hops == 0 || known.contains(way.hops)) {
         look(host.host, known, way);
       } else {
@@ -176,6 +184,8 @@ absl::StatusOr<std::vector<std::set<std::string>>> Query::Crossing(const std::ve
     if (!known.ok()) return known.status();
     for (const Way& way : ways) look(host, **known, way);
   }
+  for (WhoCrosses& who : crossing)
+    std::erase_if(who.strangers, [&](const auto& stranger) { return known_nics.contains(stranger.first); });
   return crossing;
 }
 
@@ -195,6 +205,13 @@ absl::StatusOr<pb::FleetTopologyReply> Query::Topology(const pb::FleetTopologyRe
   reply.set_host(request.host());
   *reply.mutable_coverage() = std::move(view->coverage);
   return reply;
+}
+
+absl::StatusOr<Query::FabricNow> Query::Fabric() {
+  const absl::StatusOr<View> view = Look("", 0);
+  if (!view.ok()) return view.status();
+  return FabricNow{.topology = MakeTopologyReply(view->paths, file_),
+                   .switches = SwitchesNoHostSplits(view->paths, file_)};
 }
 
 absl::StatusOr<pb::FleetFindingsReply> Query::Findings(const pb::FleetFindingsRequest& request) {

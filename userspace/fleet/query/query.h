@@ -36,12 +36,19 @@ struct SeenPath {
 // The fabric as these paths take it, and against what the file says.
 cwfabric::v1::FleetTopologyReply MakeTopologyReply(const std::vector<SeenPath>& paths, const FleetFile& file);
 
+// The addresses of each switch, where no single host's traces are enough to keep ports apart (topology.h, Split).
+std::vector<std::vector<std::string>> SwitchesNoHostSplits(const std::vector<SeenPath>& paths, const FleetFile& file);
+
 // "NAME: not connected since …", of an answer's coverage.
 std::string WhyMissing(const std::string& host, absl::Time last_seen);
 absl::Status NoSuchHost(const std::string& host);
 
 class Query {
  public:
+  struct FabricNow {
+    cwfabric::v1::FleetTopologyReply topology;
+    std::vector<std::vector<std::string>> switches;  // as SwitchesNoHostSplits has them
+  };
   // Shows each host that was heard of since the service began, by name; none may be kept.
   using EachHost = std::function<void(const std::function<void(const LiveHost&)>&)>;
   static constexpr absl::Duration kReach = absl::Seconds(60);  // older samples are no state any more
@@ -59,12 +66,18 @@ class Query {
   absl::StatusOr<cwfabric::v1::FleetEventsReply> Events(const cwfabric::v1::FleetEventsRequest& request);
   absl::StatusOr<cwfabric::v1::FleetFindingsReply> Findings(const cwfabric::v1::FleetFindingsRequest& request);
   absl::StatusOr<cwfabric::v1::FleetTopologyReply> Topology(const cwfabric::v1::FleetTopologyRequest& request);
+  // What a drain is to cover.
+  absl::StatusOr<FabricNow> Fabric();
   // How many hosts are known, and which of them say nothing now; `host`: of this one alone.
   absl::StatusOr<cwfabric::v1::Coverage> CoverageAt(int64_t at_ns);
   absl::StatusOr<cwfabric::v1::Coverage> CoverageNow(const std::string& host = "");
+  struct WhoCrosses {
+    std::set<std::string> hosts;
+    std::map<Addr, std::string> strangers;  // peers that are no NIC of a host that is known: with a host that names it
+  };
   // Of each list of addresses the hosts whose paths cross one of them, or may: of all that were heard since the service
   // began, connected or not. All lists in one pass over the hosts, which copies no path.
-  absl::StatusOr<std::vector<std::set<std::string>>> Crossing(const std::vector<std::vector<Addr>>& lists);
+  absl::StatusOr<std::vector<WhoCrosses>> Crossing(const std::vector<std::vector<Addr>>& lists);
 
  private:
   using Lists = HopBook::Lists;

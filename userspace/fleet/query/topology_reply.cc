@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/hash/hash.h"
 #include "userspace/fleet/query/query.h"
 #include "userspace/fleet/topology/topology.h"
 #include "userspace/fleet/topology/wiring.h"
@@ -17,7 +18,8 @@ Trace TraceOf(const SeenPath& path) {
   return {.source = key.reverse ? key.remote : key.local,
           .destination = key.reverse ? key.local : key.remote,
           .hops = *path.hops,
-          .time_ns = path.sample.time_ns};
+          .time_ns = path.sample.time_ns,
+          .host = absl::HashOf(path.host) | 1};
 }
 
 // What all paths over a link met together.
@@ -72,14 +74,31 @@ std::string EndName(const Topology& topology, int index, const Addr& nic) {
   return index < 0 ? nic.ToString() : topology.switches[static_cast<size_t>(index)].name;
 }
 
-}  // namespace
-
-pb::FleetTopologyReply MakeTopologyReply(const std::vector<SeenPath>& paths, const FleetFile& file) {
+std::vector<Trace> TracesOf(const std::vector<SeenPath>& paths) {
   std::vector<Trace> traces;
   for (const SeenPath& path : paths) {
     if (path.hops != nullptr) traces.push_back(TraceOf(path));
   }
-  const Topology topology = BuildTopology(traces, file);
+  return traces;
+}
+
+}  // namespace
+
+std::vector<std::vector<std::string>> SwitchesNoHostSplits(const std::vector<SeenPath>& paths, const FleetFile& file) {
+  std::vector<Trace> traces;  // of senders alone: with the others' a host could speak for its peers' NICs
+  for (const SeenPath& path : paths) {
+    if (path.hops != nullptr && !path.sample.key.reverse) traces.push_back(TraceOf(path));
+  }
+  std::vector<std::vector<std::string>> switches;
+  for (const Switch& s : BuildTopology(traces, file, Split::kBySeveral).switches) {
+    std::vector<std::string>& addresses = switches.emplace_back();
+    for (const Addr& address : s.addresses) addresses.push_back(address.ToString());
+  }
+  return switches;
+}
+
+pb::FleetTopologyReply MakeTopologyReply(const std::vector<SeenPath>& paths, const FleetFile& file) {
+  const Topology topology = BuildTopology(TracesOf(paths), file);
   pb::FleetTopologyReply reply;
   for (const Switch& s : topology.switches) {
     pb::FleetSwitch& out = *reply.add_switches();

@@ -7,20 +7,14 @@
 #include <tuple>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
+#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "userspace/fleet/topology/nic_places.h"
 
 namespace cw::fleet {
 namespace {
 
-// Addresses and who was seen beside whom.
-struct Seen {
-  std::map<Addr, std::set<Addr>> before, after;  // switch hops only
-  std::map<Addr, std::set<Addr>> first, last;    // of NICs
-  std::set<Addr> hops, entered_from_nic;
-  uint64_t silent = 0;
-};
+constexpr size_t kOutvoted = 4;  // hosts, from which on the others outvote one
 
 // A step of a trace; of a hundred thousand traces nearly all take steps that others took.
 struct StepOf {
@@ -33,12 +27,37 @@ struct StepOf {
   }
 };
 
+// Who reports a step: a host, or more than one.
+struct Witness {
+  uint64_t host = 0;
+  bool several = false;
+};
+
+// Addresses and who was seen beside whom.
+struct Seen {
+  std::map<Addr, std::set<Addr>> before, after;  // switch hops only
+  std::map<Addr, std::set<Addr>> first, last;    // of NICs
+  std::map<Addr, std::set<Addr>> first_of;       // NICs whose first hop it is
+  std::set<Addr> hops;
+  absl::flat_hash_map<StepOf, Witness> steps;
+  uint64_t silent = 0;
+
+  // False: it was known.
+  bool Add(const StepOf& step, uint64_t host) {
+    const auto [known, fresh] = steps.try_emplace(step, Witness{host});
+    known->second.several = known->second.several || known->second.host != host;
+    return fresh;
+  }
+};
+
+uint64_t HostOf(const Trace& trace) { return trace.host != 0 ? trace.host : absl::HashOf(trace.source) | 1; }
+
 Seen Look(absl::Span<const Trace> traces, const NicPlaces& places) {
   Seen seen;
-  absl::flat_hash_set<StepOf> known;
   for (const Trace& trace : traces) {
     if (places.IsPast(trace)) continue;
     const bool end_holds = places.EndHolds(trace);
+    const uint64_t host = HostOf(trace);
     for (size_t i = 0; i < trace.hops.size(); ++i) {
       const Addr& hop = trace.hops[i];
       if (hop.is_zero()) {
@@ -46,12 +65,12 @@ Seen Look(absl::Span<const Trace> traces, const NicPlaces& places) {
         continue;
       }
       const bool last = i + 1 == trace.hops.size() && end_holds;
-      if (last && known.insert({hop, trace.destination, false, true}).second) seen.last[trace.destination].insert(hop);
-      if (!known.insert({i == 0 ? trace.source : trace.hops[i - 1], hop, i == 0, false}).second) continue;
+      if (last && seen.Add({hop, trace.destination, false, true}, host)) seen.last[trace.destination].insert(hop);
+      if (!seen.Add({i == 0 ? trace.source : trace.hops[i - 1], hop, i == 0, false}, host)) continue;
       seen.hops.insert(hop);
       if (i == 0) {
         seen.first[trace.source].insert(hop);
-        seen.entered_from_nic.insert(hop);
+        seen.first_of[hop].insert(trace.source);
       } else if (!trace.hops[i - 1].is_zero() && trace.hops[i - 1] != hop) {
         seen.before[hop].insert(trace.hops[i - 1]);
         seen.after[trace.hops[i - 1]].insert(hop);
@@ -61,15 +80,68 @@ Seen Look(absl::Span<const Trace> traces, const NicPlaces& places) {
   return seen;
 }
 
+// Evidence, and the hosts on whose word alone all of it rests.
+class Evidence {
+ public:
+  void Add(const std::set<uint64_t>& rests_on) {
+    if (!any_) {
+      liars_ = rests_on;
+    } else {
+      std::erase_if(liars_, [&](uint64_t host) { return !rests_on.contains(host); });
+    }
+    any_ = true;
+  }
+  bool Holds(Split split) const { return any_ && (split == Split::kByOne || liars_.empty()); }
+
+ private:
+  bool any_ = false;
+  std::set<uint64_t> liars_;
+};
+
+// Hosts that alone can have made up this step; none where it was not seen, or by several.
+std::set<uint64_t> SoleWitness(const Seen& seen, const StepOf& step) {
+  const auto known = seen.steps.find(step);
+  if (known == seen.steps.end() || known->second.several) return {};
+  return {known->second.host};
+}
+
+// Those that alone can have made up that some switch comes before it.
+std::set<uint64_t> WhoAlonePutsASwitchBefore(const Seen& seen, const Addr& address, const std::set<Addr>& before) {
+  std::set<uint64_t> hosts = SoleWitness(seen, {*before.begin(), address});
+  for (const Addr& a : before) {
+    const std::set<uint64_t> of = SoleWitness(seen, {a, address});
+    std::erase_if(hosts, [&](uint64_t host) { return !of.contains(host); });
+  }
+  return hosts;
+}
+
 // The switch's own address, not a port's: nothing follows from what was before it.
-bool IsOwn(const Seen& seen, const Addr& address) {
+bool IsOwn(const Seen& seen, const Addr& address, Split split) {
   const auto before = seen.before.find(address);
   if (before == seen.before.end()) return false;
-  if (seen.entered_from_nic.contains(address)) return true;
-  const auto after = seen.after.find(address);
-  if (after == seen.after.end()) return false;
-  return std::any_of(before->second.begin(), before->second.end(),
-                     [&](const Addr& a) { return after->second.contains(a); });
+  Evidence evidence;
+  if (const auto nics = seen.first_of.find(address); nics != seen.first_of.end()) {
+    const std::set<uint64_t> switch_before = WhoAlonePutsASwitchBefore(seen, address, before->second);
+    for (const Addr& nic : nics->second) {
+      std::set<uint64_t> rests_on = SoleWitness(seen, {nic, address, true, false});
+      // Others see it where they end at this NIC.
+      const auto end = seen.steps.find({address, nic, false, true});
+      if (end != seen.steps.end() && (end->second.several || !rests_on.contains(end->second.host))) rests_on.clear();
+      rests_on.insert(switch_before.begin(), switch_before.end());
+      evidence.Add(rests_on);
+      if (evidence.Holds(split)) return true;
+    }
+  }
+  if (const auto after = seen.after.find(address); after != seen.after.end()) {
+    for (const Addr& a : before->second) {
+      if (!after->second.contains(a)) continue;
+      std::set<uint64_t> rests_on = SoleWitness(seen, {a, address});
+      rests_on.merge(SoleWitness(seen, {address, a}));
+      evidence.Add(rests_on);
+      if (evidence.Holds(split)) return true;
+    }
+  }
+  return false;
 }
 
 // Sets of addresses that are one switch (union-find), each of at most one name of fleet.toml.
@@ -118,10 +190,10 @@ class Joiner {
   std::set<std::string> conflicts_;
 };
 
-void JoinByNeighbours(const Seen& seen, Joiner& joiner) {
+void JoinByNeighbours(const Seen& seen, Split split, Joiner& joiner) {
   for (const Addr& hop : seen.hops) joiner.Add(hop);
   for (const auto& [hop, before] : seen.before) {
-    if (!IsOwn(seen, hop)) joiner.JoinAll(before, absl::StrCat("both were seen just before ", hop.ToString()));
+    if (!IsOwn(seen, hop, split)) joiner.JoinAll(before, absl::StrCat("both were seen just before ", hop.ToString()));
   }
   for (const auto& [nic, first] : seen.first) {
     if (first.size() > 1) continue;
@@ -276,19 +348,29 @@ void FindPlanes(Topology& topology, absl::Span<const Trace> traces) {
   for (Switch& s : topology.switches) s.plane = 0;
 }
 
-}  // namespace
-
-Topology BuildTopology(absl::Span<const Trace> traces, const FleetFile& fleet) {
-  NicPlaces places;
-  return BuildTopology(traces, fleet, places);
+bool CanOutvote(absl::Span<const Trace> traces) {
+  std::set<uint64_t> hosts;
+  for (const Trace& trace : traces) {
+    hosts.insert(HostOf(trace));
+    if (hosts.size() >= kOutvoted) return true;
+  }
+  return false;
 }
 
-Topology BuildTopology(absl::Span<const Trace> traces, const FleetFile& fleet, NicPlaces& places) {
+}  // namespace
+
+Topology BuildTopology(absl::Span<const Trace> traces, const FleetFile& fleet, Split split) {
+  NicPlaces places;
+  return BuildTopology(traces, fleet, places, split);
+}
+
+Topology BuildTopology(absl::Span<const Trace> traces, const FleetFile& fleet, NicPlaces& places, Split split) {
   Topology topology;
   places.Learn(traces);
   const Seen seen = Look(traces, places);
   Joiner joiner(fleet);
-  JoinByNeighbours(seen, joiner);
+  if (split == Split::kBySeveral && !CanOutvote(traces)) split = Split::kByOne;
+  JoinByNeighbours(seen, split, joiner);
   topology.silent_hops = seen.silent;
   topology.conflicts = joiner.conflicts();
   MakeSwitches(joiner, fleet, topology);

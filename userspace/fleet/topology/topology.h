@@ -13,6 +13,8 @@
 // first hop and follows a switch. Two switches that fleet.toml tells apart are never joined; what would have joined
 // them is told. A hop that did not answer joins nothing, and the links beside it are not known. Alias resolution by
 // neighbours: cf. K. Keys, "Internet-scale IP alias resolution techniques", CCR 2010, section on graph-based ones.
+// A host with made-up traces can let a port look like such an address, and its switch falls into single ports. Where
+// that does harm (a drain that covers too little), Split::kBySeveral wants evidence that no host alone can make up.
 //
 // Pure and deterministic: the order of the traces does not matter. Cost: about linear in hops. Any thread.
 #pragma once
@@ -34,6 +36,7 @@ struct Trace {
   Addr destination;        // the NIC that it went to
   std::vector<Addr> hops;  // switches in order; zero = silent; zero at the end: where it ends is not known
   int64_t time_ns = 0;     // when its host told it last
+  uint64_t host = 0;       // which host reports it (a hash of its name); 0: `source` is taken for it
 };
 
 struct Switch {
@@ -66,8 +69,16 @@ struct Topology {
 
 class NicPlaces;
 
+// Whose word is enough to keep ports apart that rule 2 or 3 would join.
+enum class Split : uint8_t {
+  kByOne,
+  kBySeveral,  // of fewer than four hosts any: they cannot outvote each other
+};
+
 // places: what earlier traces showed; learns from these.
-Topology BuildTopology(absl::Span<const Trace> traces, const FleetFile& fleet, NicPlaces& places);
-Topology BuildTopology(absl::Span<const Trace> traces, const FleetFile& fleet);  // by these traces alone
+Topology BuildTopology(absl::Span<const Trace> traces, const FleetFile& fleet, NicPlaces& places,
+                       Split split = Split::kByOne);
+// By these traces alone.
+Topology BuildTopology(absl::Span<const Trace> traces, const FleetFile& fleet, Split split = Split::kByOne);
 
 }  // namespace cw::fleet
