@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/lab/fleet_truth_bed.h"
 #include "tests/lab/fleet_truth_places.h"
+#include "userspace/lab/netns.h"
 
 namespace cw::lab {
 namespace {
@@ -54,6 +55,24 @@ Do Link(const LinkDirection& link, const Fault& fault) {
 Do Mend(const LinkDirection& link) { return Link(link, Fault::None()); }
 Do Swap(int leaf, int one, int other, bool swapped) {
   return [=](TruthBed& bed) { return bed.fabric().SetCablesSwapped(leaf, one, other, swapped); };
+}
+absl::Status SetMtu(const std::string& netns, const std::string& device, int mtu) {
+  return RunInNetns(netns, [&] {
+    const std::string line = absl::StrCat("ip link set ", device, " mtu ", mtu);
+    return std::system(line.c_str()) == 0 ? absl::OkStatus() : absl::InternalError(line);
+  });
+}
+constexpr int kSmallMtu = 1500, kUsualMtu = 4500;  // the lab's NICs have the usual one
+Do PortMtu(int leaf, int spine, int mtu) {
+  return [=](TruthBed& bed) { return SetMtu(bed.fabric().LeafNetns(leaf), absl::StrCat("spine", spine), mtu); };
+}
+Do SpineMtu(int spine, int mtu) {
+  return [=](TruthBed& bed) {
+    absl::Status status;
+    for (int leaf = 0; leaf < bed.fabric().spec().leaves; ++leaf)
+      status.Update(SetMtu(bed.fabric().SpineNetns(spine), absl::StrCat("leaf", leaf), mtu));
+    return status;
+  };
 }
 absl::Status StartAgain(Testbed& testbed, int host) { return testbed.StartAgent(host); }
 absl::Status Restart(Testbed& testbed, int host) {
@@ -150,7 +169,13 @@ std::vector<TruthCase> MakeFabricFaults() {
   cases[8].lasts = absl::Seconds(30);
   cases[9].limit = absl::Minutes(1);
   cases[9].over_within = kForGood;
-  cases.insert(cases.begin() + 1, dark);  // what flaps comes last: it stays open
+  TruthCase port =
+      Breaks("port_mtu", PortMtu(1, 2, kSmallMtu), PortMtu(1, 2, kUsualMtu), {{"packet size", OfCable(1, 2)}});
+  TruthCase spine = Breaks("spine_mtu", SpineMtu(1, kSmallMtu), SpineMtu(1, kUsualMtu), {{"packet size", OfSpine(1)}});
+  port.limit = spine.limit = absl::Minutes(1);
+  port.lasts = spine.lasts = absl::Seconds(45);
+  port.over_within = spine.over_within = absl::Seconds(60);
+  cases.insert(cases.begin() + 1, {dark, port, spine});  // what flaps comes last: it stays open
   return cases;
 }
 

@@ -268,6 +268,27 @@ TEST_F(UplinkTest, WhatIsSeenIsStored) {
   EXPECT_EQ(host->paths.begin()->second.lost, 1u);
 }
 
+// 0: not known; 1: full size; otherwise the largest that arrives.
+TEST_F(UplinkTest, WhetherPacketsOfFullSizeArriveIsKnownOrNot) {
+  Connect();
+  const auto sizes = [&] {
+    now_ += absl::Seconds(1);
+    Append(builder_.Detail(paths_, {}, {}, At(now_)), Kind::kDetail);
+    Deliver();
+    std::vector<uint32_t> all;
+    for (const auto& [key, sample] : ingest_->Find("a")->paths)
+      all.push_back(sample.full_size ? 1 : sample.largest_bytes);
+    return all;
+  };
+  paths_ = {Path(1), Path(2), Path(3)};
+  EXPECT_THAT(sizes(), ::testing::ElementsAre(0, 0, 0)) << "nobody was asked";
+  paths_[0].full_size = true;
+  paths_[1].largest_bytes = 1484;
+  EXPECT_THAT(sizes(), ::testing::ElementsAre(1, 1484, 0));
+  for (PathSeen& path : paths_) path.full_size = true, path.largest_bytes = 0;
+  EXPECT_THAT(sizes(), ::testing::ElementsAre(1, 1, 1));
+}
+
 TEST_F(UplinkTest, AServiceThatStartsAnewHasAllOfItOnceAndUnderstandsIt) {
   Connect();
   Live(20);

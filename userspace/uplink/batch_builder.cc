@@ -143,6 +143,8 @@ wire::Batch BatchBuilder::Detail(absl::Span<const PathSeen> paths, const wire::I
   wire::Definitions definitions;
   std::vector<wire::PathRecord> records;
   std::vector<uint64_t> sent_by, counts;
+  const auto size_known = [](const PathSeen& path) { return path.full_size || path.largest_bytes > 0; };
+  batch.set_sizes_asked(std::any_of(paths.begin(), paths.end(), size_known));
   for (const PathSeen& path : paths) {
     const uint32_t number = NumberOf(path, definitions);
     if (number == 0) continue;
@@ -157,6 +159,8 @@ wire::Batch BatchBuilder::Detail(absl::Span<const PathSeen> paths, const wire::I
     record.set_lost(static_cast<uint32_t>(std::min(path.lost, sent)));
     record.set_silent_ms(static_cast<uint32_t>(std::min<uint64_t>(UINT32_MAX, path.silent_ms)));
     record.set_heard(path.heard);
+    record.set_largest_bytes(path.largest_bytes);
+    record.set_size_unknown(batch.sizes_asked() && !path.reverse && !size_known(path));
     records.push_back(std::move(record));
     sent_by.push_back(sent);
     counts.push_back(queue.Count());

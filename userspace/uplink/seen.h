@@ -28,9 +28,11 @@ struct PathSeen {
   uint64_t base_ns = 0;                   // 0: not known
   // Probes of which it is known whether they arrived, and that did not; outages left out.
   uint64_t known = 0, lost = 0;
-  uint64_t silent_ms = 0;  // probed for so long, and nothing arrived; 0: it is not silent
-  bool heard = false;      // reverse: probes of the peer arrive, on some path
-  uint32_t pair = 0;       // the agent's own names of it, which it tells nobody
+  uint64_t silent_ms = 0;      // probed for so long, and nothing arrived; 0: it is not silent
+  bool heard = false;          // reverse: probes of the peer arrive, on some path
+  uint32_t largest_bytes = 0;  // the largest packet that arrives, where full-size ones do not
+  bool full_size = false;      // packets of full size arrive; neither: it is not known
+  uint32_t pair = 0;           // the agent's own names of it, which it tells nobody
   uint8_t slot = 0;
 };
 

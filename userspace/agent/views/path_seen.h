@@ -37,6 +37,8 @@ struct PathWord {
   const std::vector<Addr>* hops;  // null: not known
   bool silence_behind;            // no trace passes their end
   probe::EndProof& end_proof;     // of the slot
+  uint32_t largest_bytes = 0;     // the largest packet that arrives, where full-size ones do not
+  bool full_size = false;         // they do
 };
 
 // Both directions of it: replies ride on the peer's slot of this number, whose hops only the peer knows.
@@ -44,6 +46,8 @@ struct PathWord {
 inline void AppendSeen(uplink::PathSeen seen, const PathWord& word, int64_t now_ns, int seconds,
                        std::vector<uplink::PathSeen>& out) {
   seen.state = StateIn(word.silence, seen.slot, word.state, word.pair_stands);
+  seen.largest_bytes = word.largest_bytes;
+  seen.full_size = word.full_size;
   seen.silent_ms = static_cast<uint64_t>(word.silence.SilentNs(seen.slot) / 1'000'000);
   // Flows keep off until many probes in a row arrive. It loses packets, or has just healed, and is not cut.
   if (seen.state == cwfabric::v1::PATH_STATE_DEAD && word.revives && seen.silent_ms == 0)
@@ -68,6 +72,8 @@ inline void AppendSeen(uplink::PathSeen seen, const PathWord& word, int64_t now_
   seen.reverse = true;
   seen.hops.reset();
   seen.silent_ms = 0;
+  seen.largest_bytes = 0;
+  seen.full_size = false;
   fill(word.reverse);
   // Where nothing answers, what still arrives from there tells which direction is broken.
   const bool asks = word.silence.AllSilent() && word.silence.peer() != control::PathSilence::Peer::kNotKnown;

@@ -244,7 +244,9 @@ void PathsView::AddSeen(PairState& pair, int64_t now_ns, int seconds, std::vecto
                 .pair_stands = pair.ClassStands(now_ns),
                 .hops = hops,
                 .silence_behind = hops != nullptr && discovery->EndsAtLastSwitch(port),
-                .end_proof = slot.end_proof},
+                .end_proof = slot.end_proof,
+                .largest_bytes = slot.size.arrives(),
+                .full_size = slot.size.arrives() == 0 && slot.size.passed_ns() > 0},
                now_ns, seconds, out);
   }
 }

@@ -24,6 +24,7 @@ bool CanBeOfAPart(Cause cause) {
     case Cause::kHostBusy:
     case Cause::kReportsRefused:
     case Cause::kNicNotMeasured:
+    case Cause::kPacketSize:
       return true;
     case Cause::kCongestion:
     case Cause::kIncast:

@@ -58,6 +58,8 @@ const char* Template(Cause cause) {
       return "Set the host's clock. See why its reports do not count: cwctl fleet hosts.";
     case Cause::kNicNotMeasured:
       return "On the host: cwctl doctor names what is in the way.";
+    case Cause::kPacketSize:
+      return "Keep flows off it: {drain}. Compare the MTU of its ports with that of the NICs: cwctl nics on a host.";
   }
   return "";
 }

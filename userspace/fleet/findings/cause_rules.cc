@@ -44,6 +44,7 @@ CauseRules DefaultCauseRules() {
   set(Cause::kHostBusy, Severity::kWarning, "{scope} is too busy to measure", 30, 10);
   set(Cause::kReportsRefused, Severity::kWarning, "the reports of {scope} do not count", 15, 10);
   set(Cause::kNicNotMeasured, Severity::kWarning, "{scope} is not measured, as its own agent reports", 2, 10);
+  set(Cause::kPacketSize, Severity::kCritical, "{scope} does not carry packets of full size", 1.2, 10);
   return rules;
 }
 

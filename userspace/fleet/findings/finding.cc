@@ -52,6 +52,8 @@ absl::string_view CauseName(Cause cause) {
       return "reports refused";
     case Cause::kNicNotMeasured:
       return "NIC not measured";
+    case Cause::kPacketSize:
+      return "packet size";
   }
   return "unknown";
 }

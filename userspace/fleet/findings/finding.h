@@ -37,8 +37,9 @@ enum class Cause : uint8_t {
   kHostBusy,
   kReportsRefused,
   kNicNotMeasured,
+  kPacketSize,
 };
-inline constexpr int kFleetCauses = 22;
+inline constexpr int kFleetCauses = 23;
 absl::string_view CauseName(Cause cause);  // "link dead", "link grey", …
 
 struct Finding {

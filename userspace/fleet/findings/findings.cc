@@ -38,6 +38,7 @@ std::vector<Finding> Findings::Evaluate(const Picture& picture) {
     FindDead(scene);
     FindPaused(scene);
     Remember(scene);
+    FindPacketSizes(scene);
     FindGrey(scene);
     FindQueues(scene);
     FindUnexplained(scene);

@@ -73,6 +73,7 @@ class Findings {
     double sent = 0, lost = 0;
     bool dead = false;      // at its end
     int64_t bad_ns = 0;     // since when it has been dead or silent without a break; 0: it is not
+    int64_t small_ns = 0;   // since when full-size packets do not arrive; 0: they do, or it is not known
     int64_t queues_ns = 0;  // since when all intervals had a queue: begin of the first; 0: the last had none
   };
   struct Dead {
@@ -110,6 +111,7 @@ class Findings {
   void FindGrey(Scene& scene);
   void FindQueues(Scene& scene);
   void FindPaused(Scene& scene);
+  void FindPacketSizes(Scene& scene);  // size_causes.cc
   void NoteDead(const Scene& scene);
   // rail_causes.cc
   void FindRails(Scene& scene, std::vector<Suspect>& suspects);

@@ -30,6 +30,8 @@ struct PathEvidence {
   uint32_t reached = 0;  // hops whole before; now only so many of them answer. 0: all do, or it was never whole
   State state = State::kAlive;
   int64_t silent_ns = 0;        // at time_ns; 0: it is not silent
+  uint32_t largest_bytes = 0;   // the largest packet that arrives, where full-size ones do not
+  bool full_size = false;       // packets of full size arrive; neither: it is not known
   uint32_t sent = 0, lost = 0;  // probes within the newest interval whose fate is known; in this direction
   double queue_ns = 0;          // typical (median) queueing delay; 0 = none or not known
   double base_ns = 0;           // 0 = not known

@@ -148,6 +148,8 @@ class Translator {
     s.lost = record.lost();
     s.silent_ms = record.silent_ms();
     s.heard = record.heard();
+    s.largest_bytes = record.largest_bytes();
+    s.full_size = in_.sizes_asked() && !n.reverse() && s.largest_bytes == 0 && !record.size_unknown();
     s.queue = *std::move(queue);
     out_.batch.paths.push_back(std::move(s));
   }

@@ -55,6 +55,8 @@ std::vector<PathEvidence> PathEvidenceOf(const LiveHost& live) {
                      .hops_id = sample.hops,
                      .state = EvidenceOf(sample),
                      .silent_ns = int64_t{sample.silent_ms} * 1'000'000,
+                     .largest_bytes = sample.largest_bytes,
+                     .full_size = sample.full_size,
                      .sent = sample.sent,
                      .lost = sample.lost,
                      .queue_ns = sample.queue.QuantileNs(0.5),

@@ -130,6 +130,11 @@ fault = "NIC not measured"
 lasts = "60s"
 expect = ["NIC not measured: warning"]
 [[test]]
+name = "a link that does not carry packets of full size is critical"
+fault = "packet size"
+lasts = "60s"
+expect = ["packet size: critical"]
+[[test]]
 name = "a host whose reports are refused is a warning"
 fault = "reports refused"
 lasts = "60s"

@@ -99,6 +99,7 @@ class SmallFleet {
                               .destination = NicOf(b),
                               .hops = &hops_.back(),
                               .hops_id = HopsId(hops_.back()),
+                              .full_size = true,
                               .sent = kProbes,
                               .base_ns = 5000});
   }
@@ -158,6 +159,11 @@ void SmallFleet::Break(const RuleTest& test, bool first) {
       return Each(link, queue);
     case Cause::kIncast:
       return Each(to_nic, queue);
+    case Cause::kPacketSize:
+      return Each(link, [](PathEvidence& p) {
+        p.largest_bytes = kSmallMtu;
+        p.full_size = false;
+      });
     case Cause::kClassPaused:
       return Each(to_nic, [](PathEvidence& p) { p.state = PathEvidence::State::kPaused; });
     case Cause::kRailDown:

@@ -35,8 +35,10 @@ struct PathSample {
   uint32_t lost = 0;     // of them, that did not
   PackedSketch queue;    // of the delay above base
   // Of what is so now alone; the store keeps the state.
-  uint32_t silent_ms = 0;  // probed for so long, and nothing arrived
-  bool heard = false;      // reverse, of a pair whose paths are silent: the peer's probes arrive
+  uint32_t silent_ms = 0;      // probed for so long, and nothing arrived
+  bool heard = false;          // reverse, of a pair whose paths are silent: the peer's probes arrive
+  uint32_t largest_bytes = 0;  // the largest packet that arrives, where full-size ones do not
+  bool full_size = false;      // packets of full size arrive; neither: it is not known
   bool operator==(const PathSample&) const = default;
 };
 
