@@ -71,6 +71,21 @@ TEST_F(HooksPart, WhatIsGoneIsAttachedAgainAndReported) {
   EXPECT_THAT(host_.events.all, SizeIs(1));
 }
 
+TEST_F(HooksPart, WaitsForAMomentWithoutQueuePairsForAsLongAsItTakes) {
+  look_ = absl::FailedPreconditionError("nothing was attached yet");
+  attach_ = absl::UnavailableError("the programs wait");
+  Look(100);
+  EXPECT_EQ(attached_, 100);
+  EXPECT_EQ(nic().Trouble(), "NIC eth0: the programs wait");
+  EXPECT_FALSE(nic().has_programs());
+  ASSERT_THAT(host_.events.all, SizeIs(1));
+  attach_ = absl::OkStatus();
+  Look();
+  EXPECT_TRUE(nic().has_programs());
+  ASSERT_THAT(host_.events.all, SizeIs(2));
+  EXPECT_THAT(host_.events.all[1].text, HasSubstr("see its packets again"));
+}
+
 TEST_F(HooksPart, WhoeverDetachesItAgainAndAgainIsNotFoughtEachSecond) {
   attach_mends_ = false;
   look_->xdp = false;

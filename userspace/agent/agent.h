@@ -143,6 +143,7 @@ class Agent final : public api::AgentView {
   void OpenClocks();
   void OpenInsight();
   void OpenViews();
+  absl::StatusOr<dataplane::AttachInfo> AttachTo(const NicState& nic);
   absl::Status OpenNicFailover();
   absl::Status OpenCarriers();
   absl::Status OpenHooks();

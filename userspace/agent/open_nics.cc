@@ -19,6 +19,7 @@
 #include "userspace/agent/nics/addresses.h"
 #include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/nics/carry_kernel.h"
+#include "userspace/agent/nics/first_attach.h"
 #include "userspace/agent/nics/hooks.h"
 #include "userspace/agent/nics/nic_clocks.h"
 #include "userspace/agent/nics/nic_failover.h"
@@ -26,10 +27,12 @@
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/recovery/tails.h"
 #include "userspace/agent/scopes.h"
+#include "userspace/dataplane/first_attach.h"
 #include "userspace/dataplane/link_news.h"
 #include "userspace/dataplane/netdev.h"
 #include "userspace/dataplane/offload.h"
 #include "userspace/host/live.h"
+#include "userspace/rdma/nldev.h"
 
 namespace cw::agent {
 namespace {
@@ -109,13 +112,16 @@ absl::Status Agent::OpenNics() {
     } else if (nic_config.attach == config::Attach::kNone) {
       nic.note = "not attached: attach = \"none\"";
     } else {
-      absl::StatusOr<dataplane::AttachInfo> attached =
-          dataplane_->Attach(nic.ifindex, nic_config.rx_stamps == config::RxStamps::kHardware);
+      absl::StatusOr<dataplane::AttachInfo> attached = AttachTo(nic);
       if (attached.ok()) {
         nic.attach = *attached;
         nic.attached = true;
         nic.note = attached->warning;
         if (!nic.note.empty()) spdlog::warn("{}: {}", nic_config.name, nic.note);
+      } else if (absl::IsUnavailable(attached.status())) {
+        nic.attached = true;  // each second it is tried again
+        nic.hooks_trouble = absl::StrCat("NIC ", nic_config.name, ": ", attached.status().message());
+        spdlog::warn("{}", nic.hooks_trouble);
       } else if (absl::IsFailedPrecondition(attached.status())) {
         nic.note = std::string(attached.status().message());
         nic.offloads_roce = true;
@@ -132,6 +138,15 @@ absl::Status Agent::OpenNics() {
   }
   if (nics_.empty()) return absl::InvalidArgumentError("the configuration names no NIC; add a [[nic]] table");
   return absl::OkStatus();
+}
+
+// Unavailable, with the reason, where it is to wait.
+absl::StatusOr<dataplane::AttachInfo> Agent::AttachTo(const NicState& nic) {
+  if (nic.config.wait_for_idle) {
+    std::string why = WhyNotYet(nic.ifindex, dataplane::WhatFirstAttachDoes(nic.ifindex), rdma::NldevClient::Open);
+    if (!why.empty()) return absl::UnavailableError(why);
+  }
+  return dataplane_->Attach(nic.ifindex, nic.config.rx_stamps == config::RxStamps::kHardware);
 }
 
 absl::Status Agent::OpenNicFailover() {
@@ -182,10 +197,7 @@ absl::Status Agent::OpenHooks() {
       nics_, monotonic_, journal_,
       Hooks::Dependencies{
           .look = [this](const NicState& nic) { return dataplane_->Look(nic.ifindex); },
-          .attach =
-              [this](const NicState& nic) {
-                return dataplane_->Attach(nic.ifindex, nic.config.rx_stamps == config::RxStamps::kHardware);
-              },
+          .attach = [this](const NicState& nic) { return AttachTo(nic); },
           .others = [](const NicState& nic) { return OtherPrograms(nic.device); },
           .rounds = [this](const NicState& nic) { return RoundsOf(nic, pairs_, control_->session(), *engine_); },
           .restore_pins = [this] { return dataplane_->RestorePins(); }});

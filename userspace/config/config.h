@@ -45,6 +45,7 @@ struct NicConfig {
   Attach attach = Attach::kAuto;
   int64_t rate_mbps = 0;  // of its link; 0: as the device says, where it is a real one
   RxStamps rx_stamps = RxStamps::kSoftware;
+  bool wait_for_idle = false;  // programs come first while no queue pair uses it
   std::string clock = "auto";  // the NIC's own: /dev/ptpN; "auto": as its driver says; "none"
   NicTransport transport = NicTransport::kProbe;
   std::string origin;  // "file:line" it was read from, for messages; not part of the configuration

@@ -62,6 +62,10 @@ void WalkNics(Visitor& v, std::vector<NicConfig>& nics) {
         Pick(v, "attach", nic.attach, AttachWords(),
              "How the ingress program is attached; auto tries native, then generic with a warning, and "
              "attaches nothing where the NIC offloads RoCE.");
+        nic.wait_for_idle = v.Flag(
+            "wait_for_idle", nic.wait_for_idle,
+            "Programs come to it first in a moment without queue pairs: before Linux 6.6, and with drivers that open "
+            "their queues anew, packets are lost then. Until then the NIC is not measured. Restarts wait for nothing.");
         Number(v, "rate_mbps", nic.rate_mbps, {0, 10 * kMillion},
                "Rate of its link in Mbit/s, which tells whether a flow is slow; 0 for what the device says "
                "(virtual ones say nothing that is true).");

@@ -25,7 +25,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "maps/names.h"
-#include "userspace/dataplane/qdiscs.h"
+#include "userspace/dataplane/first_attach.h"
 #include "userspace/dataplane/tc_dump.h"
 #include "userspace/dataplane/tcx_query.h"
 #include "userspace/host/roots.h"
@@ -85,15 +85,6 @@ std::set<std::string> ActiveFeatures(int socket, const char* nic) {
 }
 
 // netdevice(7), ethtool's SIOCETHTOOL. A device that goes away in between has what was told until then.
-// What may not be asked counts as "no".
-bool NeedsClsact(unsigned ifindex) {
-  std::vector<dataplane::TcxProgram> programs;
-  if (ifindex == 0 || dataplane::QueryTcx(ifindex, true, &programs) != EINVAL) return false;
-  const auto qdiscs = dataplane::QdiscsOf(ifindex);
-  return qdiscs.ok() &&
-         std::none_of(qdiscs->begin(), qdiscs->end(), [](const auto& qdisc) { return qdisc.kind == "clsact"; });
-}
-
 Interface Ask(int socket, const char* name) {
   Interface out{.name = name};
   ifreq request{};
@@ -121,7 +112,7 @@ Interface Ask(int socket, const char* name) {
   for (const char* gathers : {"rx-gro-list", "rx-udp-gro-forwarding"}) {
     if (features.contains(gathers)) out.gathers_udp.emplace_back(gathers);
   }
-  out.needs_clsact = NeedsClsact(if_nametoindex(name));
+  out.needs_clsact = dataplane::NeedsClsact(if_nametoindex(name));
   return out;
 }
 

@@ -227,8 +227,10 @@ Check CheckClsact(const Interface& interface) {
   return {
       "clsact " + interface.name, NicResult::kWarn,
       "this kernel has no tcx (Linux 6.6): the first start adds clsact, which may drop packets that are queued then",
-      absl::StrCat("start the agent while no queue pair runs, or add it yourself then: tc qdisc add dev ",
-                   interface.name, " clsact")};
+      absl::StrCat(
+          "start the agent while no queue pair runs, let it wait for that (wait_for_idle = true in its [[nic]] "
+          "table), or add it yourself then: tc qdisc add dev ",
+          interface.name, " clsact")};
 }
 
 Check CheckRpFilter(const Roots& roots, const std::string& nic, size_t nics) {

@@ -2,6 +2,7 @@
 #include "userspace/agent/nics/hooks.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -54,13 +55,18 @@ void Hooks::Repair(NicState& nic, const dataplane::HookLook& look) {
                                       nic.config.name, missing, seen));
     return;
   }
-  watched.repairs_ns.push_back(monotonic_.NowNs());
   const absl::StatusOr<dataplane::AttachInfo> attached = dependencies_.attach(nic);
+  if (absl::IsUnavailable(attached.status())) {  // it waits for a moment in which nobody feels it
+    watched.waits = true;
+    return SetTrouble(nic, absl::StrCat("NIC ", nic.config.name, ": ", attached.status().message()));
+  }
+  watched.repairs_ns.push_back(monotonic_.NowNs());
   if (!attached.ok()) {
     return SetTrouble(nic, absl::StrFormat("NIC %s: the agent's %s program is gone, and cannot be attached again: %s",
                                            nic.config.name, missing, std::string(attached.status().message())));
   }
   nic.attach = *attached;
+  if (std::exchange(watched.waits, false)) return SetTrouble(nic, "");
   Log(nic, telemetry::Severity::kNotice,
       absl::StrFormat("NIC %s: somebody detached the agent's %s program; it is attached again%s", nic.config.name,
                       missing, seen));

@@ -32,8 +32,9 @@ class Hooks {
   };
   struct Dependencies {
     std::function<absl::StatusOr<dataplane::HookLook>(const NicState& nic)> look;
-    std::function<absl::StatusOr<dataplane::AttachInfo>(const NicState& nic)> attach;  // what is there stays
-    std::function<std::vector<std::string>(const NicState& nic)> others;               // programs that are not ours
+    // What is there stays. Unavailable: not now, for the reason given; it is tried again at each look.
+    std::function<absl::StatusOr<dataplane::AttachInfo>(const NicState& nic)> attach;
+    std::function<std::vector<std::string>(const NicState& nic)> others;  // programs that are not ours
     std::function<std::vector<Rounds>(const NicState& nic)> rounds;
     std::function<absl::StatusOr<std::vector<std::string>>()> restore_pins;  // names that were gone
   };
@@ -47,6 +48,7 @@ class Hooks {
  private:
   struct Watched {
     std::deque<int64_t> repairs_ns;  // of the last ten minutes
+    bool waits = false;              // for a moment without queue pairs
     int unseen_looks = 0;            // in a row without a probe that was seen
   };
 
