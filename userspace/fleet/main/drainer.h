@@ -30,7 +30,7 @@ absl::StatusOr<DrainBook> ReadDrains(Store& store, const std::string& instance);
 class Drainer final : public HostOrders {
  public:
   Drainer(UplinkService& uplink, Query& query, Store& store, DrainBook book)
-      : uplink_(uplink), query_(query), store_(store), book_(std::move(book)), departed_(store) {}
+      : uplink_(uplink), query_(query), store_(store), departed_(store), book_(std::move(book)) {}
 
   absl::StatusOr<cwfabric::v1::FleetDrain> Drain(const cwfabric::v1::FleetDrainRequest& request,
                                                  const api::Caller& caller);
