@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
+#include "tests/lab/agent_matrix.h"
 #include "tests/lab/eventually.h"
 #include "userspace/lab/agent_launcher.h"
 #include "userspace/lab/monotonic.h"
@@ -34,7 +35,7 @@ class HostChanges : public ::testing::Test {
   void SetUp() override {
     TestbedSpec spec;
     spec.fabric = {.lab = absl::StrCat("hc", getpid()), .leaves = 2, .spines = 2, .link_mbps = 400, .ecmp_seed = 1};
-    spec.mode = "protect";
+    spec.mode = ModeAsked();
     spec.second_nics = {0, 1};
     spec.agent_binary = CWAGENTD_BINARY;
     spec.adjust = [this](int host, config::Config& config) {
@@ -45,6 +46,7 @@ class HostChanges : public ::testing::Test {
     ASSERT_TRUE(up.ok()) << up.status();
     testbed = *std::move(up);
     address = testbed->fabric().HostAddr(0);
+    ASSERT_NO_FATAL_FAILURE(TakeOverAsAsked(*testbed, 0));
   }
 
   // A shell's lines in host 0's namespace, and what they printed.

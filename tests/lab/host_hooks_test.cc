@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "maps/names.h"
 #include "maps/unique_fd.h"
+#include "tests/lab/agent_matrix.h"
 #include "tests/lab/agent_rig.h"
 #include "userspace/dataplane/tcx_query.h"
 #include "userspace/lab/agent_launcher.h"
@@ -29,9 +30,11 @@ class HostHooks : public AgentOnFabric {
   void UpWithTraffic() {
     TestbedSpec spec = SmallSpec();
     spec.fabric.lab = "hosthooks";
+    spec.mode = ModeAsked();
     Up(spec);
     ASSERT_NE(testbed, nullptr);
     ASSERT_NO_FATAL_FAILURE(StartKnownTraffic());
+    ASSERT_NO_FATAL_FAILURE(TakeOverAsAsked(*testbed, 0));
     began_ns_ = MonotonicNs();
   }
   void InHost(int host, const std::string& line) {

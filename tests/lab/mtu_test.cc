@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "tests/lab/agent_matrix.h"
 #include "tests/lab/agent_rig.h"
 #include "userspace/lab/monotonic.h"
 #include "userspace/lab/netns.h"
@@ -25,6 +26,7 @@ class Mtu : public AgentOnFabric {
   void UpWithTraffic() {
     TestbedSpec spec = SmallSpec();
     spec.fabric.lab = "mtu";
+    spec.mode = ModeAsked();
     Up(spec);
     ASSERT_NE(testbed, nullptr);
     JobSpec job = SteadyTraffic(absl::Milliseconds(4), 4);
@@ -37,6 +39,7 @@ class Mtu : public AgentOnFabric {
              std::all_of(flows.begin(), flows.end(), [](const v1::Flow& flow) { return flow.packets() > 250; });
     }));
     ASSERT_EQ(Alerts(), "") << "all fits so far";
+    ASSERT_NO_FATAL_FAILURE(TakeOverAsAsked(*testbed, 0));
   }
 
   void SetMtu(const std::string& netns, const std::string& device, int mtu) {

@@ -91,6 +91,31 @@ TEST_F(Sizes, TheSizeAndThePathAreNamedAndItIsOverWhenPacketsArrive) {
   EXPECT_EQ(events[0].text, "packets of 4160 bytes arrive on path 1 to h2 again");
 }
 
+// Nobody can say any more whether it is still so.
+TEST_F(Sizes, WhatWasFoundIsForgottenWhenThePeersAgentIsGone) {
+  Hear({});
+  most_ = 1500;
+  Run(5 * kSecond);
+  ASSERT_THAT(host_.events.Take(), SizeIs(1));
+  most_ = most_of_first_ = 0;
+  Run(SizeCheck::kHeardNs + kSecond);
+  const auto events = host_.events.Take();
+  ASSERT_THAT(events, SizeIs(1));
+  EXPECT_THAT(events[0].text, HasSubstr("path 1 to h2 is not known any more"));
+  EXPECT_EQ(host_.pair().slot[1].size.arrives(), 0u);
+}
+
+// Its flows stand because of it, so the pair looks idle.
+TEST_F(Sizes, AllPathsAreNamedWithinSecondsThoughNothingIsSentAnyMore) {
+  Hear({});
+  Run(3 * kSecond);
+  most_ = most_of_first_ = 1500;
+  Run(kSecond);
+  host_.pair().active = false;
+  Run(8 * kSecond);
+  EXPECT_THAT(host_.events.Take(), SizeIs(2));
+}
+
 TEST_F(Sizes, NoSwitchIsNamedWhereNoPathPasses) {
   Hear({});
   Run(3 * kSecond);

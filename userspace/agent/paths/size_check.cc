@@ -2,6 +2,7 @@
 #include "userspace/agent/paths/size_check.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
@@ -30,8 +31,10 @@ void SizeCheck::Step(int64_t now_ns) {
     const NicState* nic = NicOf(nics_, pair.ifindex);
     if (nic == nullptr || pair.last_reply_ns == 0) return;
     const bool heard = pair.size_heard_ns != 0 && now_ns - pair.size_heard_ns < kHeardNs;
+    if (!heard) Forget(pair);
     if (heard && FullSize(pair, *nic) > 0) {
-      for (uint8_t s = 0; s < kMaxSlots; ++s) StepSlot(pair, *nic, s, late, now_ns);
+      const bool quick = pair.active || IsLimited(pair);
+      for (uint8_t s = 0; s < kMaxSlots; ++s) StepSlot(pair, *nic, s, {late, quick}, now_ns);
     } else if (pair.size_asked_ns == 0 || now_ns - pair.size_asked_ns >= kAgainNs) {
       pair.size_asked_ns = now_ns;
       mail_.Send(pair.index, probe::SizeReport{.mtu = nic->mtu, .nic = nic->device.substr(0, probe::kNicNameLen - 1)});
@@ -43,13 +46,42 @@ void SizeCheck::Step(int64_t now_ns) {
   next_pair_ = stopped_at;
 }
 
-void SizeCheck::StepSlot(PairState& pair, const NicState& nic, uint8_t s, bool late, int64_t now_ns) {
+// Who could answer is gone: nobody knows whether what was found is still so.
+void SizeCheck::Forget(PairState& pair) {
+  if (!std::exchange(pair.mtu_trouble, "").empty()) {
+    events_.Log(
+        {.type = "path",
+         .text = absl::StrCat("the MTU of ", pair.peer, "'s NIC is not known any more: its agent does not answer"),
+         .peer = pair.peer});
+  }
+  for (uint8_t s = 0; s < kMaxSlots; ++s) {
+    control::PathSize& size = pair.slot[s].size;
+    if (size.full() == 0) continue;
+    const uint32_t found = size.arrives();
+    size = control::PathSize();
+    pair.slot[s].size_told = 0;
+    if (found == 0) continue;
+    events_.Log({.type = "path",
+                 .text = absl::StrCat("whether packets above ", found, " bytes arrive on path ", s, " to ", pair.peer,
+                                      " is not known any more: its agent does not answer"),
+                 .peer = pair.peer,
+                 .slot = s});
+  }
+}
+
+// Flows that stand because of it send no more; the pair is none of the idle ones for that.
+bool SizeCheck::IsLimited(const PairState& pair) {
+  return std::any_of(std::begin(pair.slot), std::end(pair.slot),
+                     [](const SlotState& slot) { return slot.size.arrives() > 0; });
+}
+
+void SizeCheck::StepSlot(PairState& pair, const NicState& nic, uint8_t s, Turn turn, int64_t now_ns) {
   control::PathSize& size = pair.slot[s].size;
   const bool up =
       mesh_.slots(pair.index).port(s) != 0 && probe::Load(mesh_.shared(pair.index)->slot[s].state) == CW_SLOT_UP;
   if (!up && size.resting()) return;
-  const bool of_idle = size.resting() && !pair.active && size.asked_ns() != 0 && now_ns - size.asked_ns() < kIdleNs;
-  if (!of_idle && size.Due(now_ns, late)) Ask(pair, nic, s, now_ns);
+  const bool of_idle = size.resting() && !turn.quick && size.asked_ns() != 0 && now_ns - size.asked_ns() < kIdleNs;
+  if (!of_idle && size.Due(now_ns, turn.late)) Ask(pair, nic, s, now_ns);
   LogChange(pair, s);
 }
 

@@ -54,7 +54,13 @@ class SizeCheck {
 
  private:
   uint32_t FullSize(const PairState& pair, const NicState& nic) const;
-  void StepSlot(PairState& pair, const NicState& nic, uint8_t slot, bool late, int64_t now_ns);
+  struct Turn {
+    bool late = false;   // nobody looked for a while
+    bool quick = false;  // every two seconds, not as of an idle pair
+  };
+  void Forget(PairState& pair);
+  static bool IsLimited(const PairState& pair);
+  void StepSlot(PairState& pair, const NicState& nic, uint8_t slot, Turn turn, int64_t now_ns);
   void Ask(PairState& pair, const NicState& nic, uint8_t slot, int64_t now_ns);
   std::string FirstSuspect(const PairState& pair, uint8_t slot) const;
   void LogChange(PairState& pair, uint8_t slot);
