@@ -151,13 +151,13 @@ class HarmlessTest : public AgentsFixture {
     ExpectNoHarm("a detach and a start");
   }
 
-  void Try(const std::string& tool) {
+  void Try(const std::string& tool, const std::string& arguments = "-s 65536 -u 18") {
     for (int i = 0; i < 2; ++i) moves_[static_cast<size_t>(i)] = Moves(i);
     dropped_ = Dropped();
     for (int time = 0; time < Times(); ++time) {
       const auto before = RxeCounters(rack_->machine(0));
       auto run = Perftest::Start(
-          *rack_, {.tool = tool, .arguments = absl::StrFormat("-q %d -D %d -s 65536 -u 18", kQueuePairs, kSeconds)});
+          *rack_, {.tool = tool, .arguments = absl::StrFormat("-q %d -D %d %s", kQueuePairs, kSeconds, arguments)});
       ASSERT_TRUE(run.ok()) << run.status();
       run_ = *std::move(run);
       const auto pairs = WaitForQueuePairs(rack_->machine(0), kQueuePairs, absl::Seconds(60));
@@ -187,6 +187,9 @@ class HarmlessTest : public AgentsFixture {
 TEST_F(HarmlessTest, Writes) { Try("ib_write_bw"); }
 TEST_F(HarmlessTest, Sends) { Try("ib_send_bw"); }
 TEST_F(HarmlessTest, Reads) { Try("ib_read_bw"); }
+TEST_F(HarmlessTest, Atomics) { Try("ib_atomic_bw", "-u 18"); }
+TEST_F(HarmlessTest, Datagrams) { Try("ib_send_bw", "-c UD -s 2048"); }
+TEST_F(HarmlessTest, UnreliableConnections) { Try("ib_write_bw", "-c UC -s 65536"); }
 
 }  // namespace
 }  // namespace cw::vm
