@@ -2,11 +2,18 @@
 // Maintenance of a spine, as an operator does it: through the fleet service, with real agents and traffic.
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/wait.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <set>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "tests/lab/fleet_service_rig.h"
 #include "tests/lab/steady_traffic.h"
+#include "userspace/fleet/findings/advice.h"
+#include "userspace/lab/agent_launcher.h"
 #include "userspace/lab/host_fault.h"
 
 namespace cw::lab {
@@ -142,6 +149,57 @@ TEST_F(FleetDrainOnFabric, AHostThatDoesNotAllowItKeepsItFromBeingSafe) {
   EXPECT_EQ(RunAs("root0", {"undrain", "--all"}), "ok");
   EXPECT_TRUE(
       Eventually([&] { return testbed_->agent(0).Drains().value_or(api::v1::DrainsReply()).drains_size() == 0; }));
+}
+
+// The commands within a sentence, as people paste them.
+std::set<std::string> CommandsOf(const std::string& advice) {
+  std::set<std::string> commands;
+  for (size_t at = advice.find("cwctl "); at != std::string::npos; at = advice.find("cwctl ", at + 1)) {
+    size_t end = advice.size() - (advice.ends_with('.') ? 1 : 0);
+    for (const char* stop : {". ", ", ", "; "}) end = std::min(end, advice.find(stop, at));
+    commands.insert(advice.substr(at, end - at));
+  }
+  return commands;
+}
+
+// Of all causes, with every kind of scope that there is here.
+std::set<std::string> AllAdvice(const json& topology) {
+  const auto port = [&](const std::string& from, const std::string& to) {
+    for (const json& link : topology["links"]) {
+      if (link["from"] == from && link["to"] == to) return link["port"].get<std::string>();
+    }
+    return std::string("none");
+  };
+  std::string leaf;
+  for (const json& s : topology["switches"]) {
+    if (s["tier"] == 1) leaf = s["name"].get<std::string>();
+  }
+  const std::vector<std::string> scopes = {absl::StrCat("link ", port("spine1", leaf), ">", port(leaf, "spine1")),
+                                           absl::StrCat("cable ", leaf, " = spine1"), "switch spine1", "host h1"};
+  std::set<std::string> commands;
+  for (int cause = 1; cause <= fleet::kFleetCauses; ++cause) {
+    for (const std::string& scope : scopes)
+      commands.merge(CommandsOf(fleet::AdviceOf({.cause = static_cast<fleet::Cause>(cause), .scope = scope}, "")));
+  }
+  return commands;
+}
+
+TEST_F(FleetDrainOnFabric, EachCommandThatAFindingAdvisesWorksAsItIsPasted) {
+  ASSERT_NO_FATAL_FAILURE(UpAllowing("fleetadvice", {0, 1}));
+  ASSERT_TRUE(Eventually([&] { return SeesAll(); })) << Ask({"topology"}).dump(1) << Why();
+  const std::set<std::string> commands = AllAdvice(Ask({"topology"}));
+  EXPECT_GE(commands.size(), 12u);
+  const std::string socket = DescribeAgentHost(testbed_->fabric(), 1).run_dir + "/agent.sock";
+  const std::string fleet = absl::StrJoin(bed_->Cwctl({}, "root0"), " "), host = CWCTL_BINARY " --socket " + socket;
+  for (const std::string& command : commands) {
+    const bool drains = command.starts_with("cwctl fleet drain ");
+    const std::string& program = command.starts_with("cwctl fleet ") ? fleet : host;
+    const std::string line = absl::StrCat(program, command.substr(5), drains ? " --no-wait" : "", " >/dev/null");
+    const int code = std::system(line.c_str());
+    // What doctor finds is its own matter.
+    EXPECT_TRUE(WIFEXITED(code) && WEXITSTATUS(code) <= (command == "cwctl doctor" ? 1 : 0)) << command;
+    if (drains) EXPECT_EQ(RunAs("root0", {"undrain", "--all"}), "ok");
+  }
 }
 
 // What it sends over the spine nobody asks.
