@@ -2,6 +2,7 @@
 #include "userspace/dataplane/first_attach.h"
 
 #include <bpf/libbpf.h>
+#include <linux/if_link.h>
 
 #include <algorithm>
 #include <cerrno>

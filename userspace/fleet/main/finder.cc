@@ -48,10 +48,10 @@ Finder::Finder(UplinkService& uplink, Store& store, Alerts& alerts, Drainer& dra
       muter_(muter),
       incidents_(incidents),
       live_(store, std::move(file)),
-      departed_(store),
       causes_(rules.findings.causes),
       findings_(rules.findings),
       slas_(rules.slas),
+      departed_(store),
       thread_([this] { Run(); }) {}
 
 Finder::~Finder() {
