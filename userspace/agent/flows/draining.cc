@@ -20,8 +20,9 @@ namespace {
 using control::Crosses;
 using control::DrainKind;
 
-constexpr double kSafeAfterS = 10;  // without a byte
-constexpr int kTraceLooks = 5;      // by then the path of a port is known, unless switches do not answer
+constexpr double kSafeAfterS = 10;                  // without a byte
+constexpr int64_t kAskedLatelyNs = 30'000'000'000;  // the fleet's orders are looked at each second
+constexpr int kTraceLooks = 5;  // by then the path of a port is known, unless switches do not answer
 
 bool Has(uint16_t mask, uint8_t slot) { return slot < CW_MAX_SLOTS && (mask >> slot & 1) != 0; }
 
@@ -183,6 +184,8 @@ std::vector<std::string> Draining::ObstaclesOf(const DrainEntry& drain, int64_t 
 
 void Draining::LookAtOthers() {
   const int64_t now_ns = monotonic_.NowNs();
+  const bool asked = asked_ns_ != 0 && now_ns - asked_ns_ < kAskedLatelyNs;
+  if (drains_.entries().empty() && !asked) return others_with_.clear();
   std::map<FlowKey, Other> now;
   for (const auto& [key, flow] : flows_.received) {  // with those that are sent to nobody's peer
     if (mesh_.Find({key.src, key.dst}) || mesh_.Find({key.dst, key.src})) continue;
@@ -486,11 +489,11 @@ void Draining::EndDue() {
   if (!due.empty()) Keep();
 }
 
-v1::DrainsReply Draining::All() const {
+v1::DrainsReply Draining::All() {
   v1::DrainsReply reply;
   reply.set_mode(ToApi(modes_.mode()));
   reply.set_nothing_moves(!modes_.ActsAtAll());
-  const int64_t now_ns = monotonic_.NowNs();
+  const int64_t now_ns = asked_ns_ = monotonic_.NowNs();
   for (const auto& [what, drain] : drains_.entries()) Show(drain, now_ns, *reply.add_drains());
   for (const NicState& nic : nics_) {
     if (nic.attached && !nic.has_programs()) reply.add_obstacles(nic.Trouble());

@@ -59,13 +59,14 @@ class Draining {
 
   absl::StatusOr<v1::ActionReply> Begin(const api::Caller& caller, const v1::DrainRequest& request);
   absl::StatusOr<v1::ActionReply> End(const api::Caller& caller, const v1::UndrainRequest& request);
-  v1::DrainsReply All() const;
+  v1::DrainsReply All();
 
   void Adopt();         // what an earlier agent kept free
   void Look();          // once per window, when the flows were read
   void LookAtUnseen();  // once a second, as owners tell
-  void LookAtOthers();  // once a second: RoCE with addresses that are no peers
-  void EndDue();        // once a second
+  // Once a second: RoCE with addresses that are no peers, where something is drained or somebody asked of late.
+  void LookAtOthers();
+  void EndDue();  // once a second
   bool IsDrained(const NicState& nic) const;
 
  private:
@@ -105,6 +106,7 @@ class Draining {
     uint64_t packets = 0;
     int64_t seen_ns = 0;  // when it grew
   };
+  int64_t asked_ns_ = 0;                  // when All was called last; 0: never
   std::map<FlowKey, Other> others_with_;  // RoCE flows whose two addresses are no pair of NICs that is probed
   bool kept_ = true;                      // in their file
 };

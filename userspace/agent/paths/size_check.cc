@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 
 namespace cw::agent {
@@ -161,7 +162,8 @@ void SizeCheck::LogChange(PairState& pair, uint8_t s) {
   events_.Log(std::move(event));
 }
 
-std::string SizeCheck::MtuTrouble(const PairState& pair, const NicState& nic) const {
+// most: the largest path MTU of its queue pairs, 0 where none sends.
+std::string SizeCheck::MtuTrouble(const PairState& pair, const NicState& nic, uint32_t most) const {
   const bool v4 = pair.key.local.is_v4();
   const bool ours = nic.mtu < pair.peer_mtu;
   const uint32_t least = std::min(nic.mtu, pair.peer_mtu);
@@ -170,10 +172,6 @@ std::string SizeCheck::MtuTrouble(const PairState& pair, const NicState& nic) co
     const std::string peer_end = absl::StrCat(pair.peer, "'s ", pair.peer_nic);
     return absl::StrCat(ours ? own_end : peer_end, " has MTU ", least, ", ", ours ? peer_end : own_end, " ",
                         std::max(nic.mtu, pair.peer_mtu), ": packets above ", least, " bytes do not pass");
-  }
-  uint32_t most = 0;
-  for (const auto& [key, flow] : flows_.sent) {
-    if (flow.tx.pair == pair.index) most = std::max(most, flow.flow().mtu);
   }
   if (most + LeastHeaders(v4) <= least) return "";
   return absl::StrCat("queue pairs to ", pair.peer, " have path MTU ", most, ", and the NICs at both ends MTU ", least,
@@ -184,11 +182,16 @@ void SizeCheck::LookAtMtus(int64_t now_ns) {
   for (NicState& nic : nics_) {
     if (const absl::StatusOr<uint32_t> mtu = asks_.mtu_of(nic.device); !nic.removed && mtu.ok()) nic.mtu = *mtu;
   }
+  absl::flat_hash_map<uint32_t, uint32_t> path_mtus;  // the largest of each pair's queue pairs
+  for (const auto& [key, flow] : flows_.sent) {
+    uint32_t& most = path_mtus[flow.tx.pair];
+    most = std::max<uint32_t>(most, flow.flow().mtu);
+  }
   for (const auto& [index, pair] : pairs_) {
     const NicState* nic = NicOf(nics_, pair->ifindex);
     const bool known = nic != nullptr && nic->mtu > 0 && pair->peer_mtu > 0 && pair->size_heard_ns != 0 &&
                        now_ns - pair->size_heard_ns < kHeardNs;
-    if (known) LogMtu(*pair, *nic, MtuTrouble(*pair, *nic));
+    if (known) LogMtu(*pair, *nic, MtuTrouble(*pair, *nic, path_mtus[index]));
   }
 }
 

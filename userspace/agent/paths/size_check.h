@@ -65,7 +65,7 @@ class SizeCheck {
   std::string FirstSuspect(const PairState& pair, uint8_t slot) const;
   void LogChange(PairState& pair, uint8_t slot);
   void LogMtu(PairState& pair, const NicState& nic, std::string trouble);
-  std::string MtuTrouble(const PairState& pair, const NicState& nic) const;
+  std::string MtuTrouble(const PairState& pair, const NicState& nic, uint32_t most) const;
 
   const PairTable& pairs_;
   NicTable& nics_;
