@@ -198,7 +198,9 @@ TEST_F(FleetDrainOnFabric, EachCommandThatAFindingAdvisesWorksAsItIsPasted) {
     const int code = std::system(line.c_str());
     // What doctor finds is its own matter.
     EXPECT_TRUE(WIFEXITED(code) && WEXITSTATUS(code) <= (command == "cwctl doctor" ? 1 : 0)) << command;
-    if (drains) EXPECT_EQ(RunAs("root0", {"undrain", "--all"}), "ok");
+    if (drains) {
+      EXPECT_EQ(RunAs("root0", {"undrain", "--all"}), "ok");
+    }
   }
 }
 
