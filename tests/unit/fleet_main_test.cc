@@ -224,11 +224,12 @@ TEST_F(QueryFindingsTest, WhoseHostsPathsCrossWhatIsToldInOnePass) {
     for (const Query::WhoCrosses& who : *crossing) hosts.push_back(who.hosts);
     EXPECT_THAT(hosts, ElementsAre(ElementsAre("h1", "unknown"), ElementsAre("unknown"), ElementsAre("h1", "unknown"),
                                    ElementsAre()));
-    EXPECT_THAT((*crossing)[0].strangers, ElementsAre(std::pair(peer, "h1")));
+    EXPECT_EQ((*crossing)[0].strangers.size(), 1u);
+    EXPECT_TRUE((*crossing)[0].strangers.contains(peer));
     EXPECT_EQ(passes_, turn + 1);
   }
   // What a drained NIC's peer sends to it, unless that is a host of the fleet.
-  EXPECT_THAT((*query_->Crossing({{here}}))[0].strangers, ElementsAre(std::pair(peer, "h1")));
+  EXPECT_TRUE((*query_->Crossing({{here}}))[0].strangers.contains(peer));
   LiveHost other{.host = "h2"};
   other.nics.push_back({.name = "eth0", .address = peer});
   Know({host("h1", over.id, false), other});

@@ -45,8 +45,8 @@ TEST_F(SizesTest, APortIsTheLinkThatEndsBehindIt) {
   EXPECT_THAT(OpenAfter(9), IsEmpty()) << "not all have asked yet";
   const std::vector<std::string> open = OpenAfter(10);
   ASSERT_THAT(open, ElementsAre(HasSubstr("packet size: ")));
-  EXPECT_THAT(open[0], HasSubstr(fabric_.name(leaf_)));
-  EXPECT_THAT(open[0], HasSubstr(fabric_.name(spine_)));
+  EXPECT_THAT(findings_.Open()[0].place, HasSubstr(fabric_.name(leaf_)));
+  EXPECT_THAT(findings_.Open()[0].place, HasSubstr(fabric_.name(spine_)));
   EXPECT_THAT(findings_.Open()[0].evidence[0], HasSubstr("packets above 1484 bytes do not arrive on 18 of 18 paths"));
   EXPECT_THAT(findings_.Open()[0].advice, HasSubstr("cwctl fleet drain link"));
   Small([](const PathEvidence&) { return false; });

@@ -99,8 +99,8 @@ std::vector<Trace> MadeUp(const Fabric& fabric, int leaves, int spine, size_t li
   for (int leaf = 0; leaf < leaves; ++leaf) {
     const Addr port = fabric.PortTo(leaf, spine), before = fabric.PortTo(spine, (leaf + 1) % leaves);
     traces.push_back({.source = fabric.nic(liar),
-                      .destination = fabric.nic(liar ^ 1),
-                      .hops = {fabric.PortTo(0, spine), port, before}});
+                      .destination = fabric.nic(1),
+                      .hops = {fabric.PortTo(0, spine), port, before, {}}});  // where it ends is not said
   }
   return traces;
 }

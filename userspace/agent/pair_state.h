@@ -111,6 +111,7 @@ struct PairState {
   uint32_t peer_mtu = 0;                         // of the peer's NIC, as its agent says; 0: not known …
   std::string peer_nic;                          // … and its name there
   int64_t size_heard_ns = 0, size_asked_ns = 0;  // monotonic: of sizes; 0: never
+  int64_t size_hurried_ns = 0;                   // when data was not acknowledged last; 0: never
   std::string mtu_trouble;                       // what the MTUs of the two NICs do not let pass, ""
   bool active = false;
   bool measures_clock = false;                            // one of those that fleet time rests on …

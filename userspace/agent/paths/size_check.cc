@@ -34,7 +34,8 @@ void SizeCheck::Step(int64_t now_ns) {
     const bool heard = pair.size_heard_ns != 0 && now_ns - pair.size_heard_ns < kHeardNs;
     if (!heard) Forget(pair);
     if (heard && FullSize(pair, *nic) > 0) {
-      const bool quick = pair.active || IsLimited(pair);
+      const bool hurries = pair.size_hurried_ns != 0 && now_ns - pair.size_hurried_ns < kIdleNs;
+      const bool quick = pair.active || hurries || IsLimited(pair);
       for (uint8_t s = 0; s < kMaxSlots; ++s) StepSlot(pair, *nic, s, {late, quick}, now_ns);
     } else if (pair.size_asked_ns == 0 || now_ns - pair.size_asked_ns >= kAgainNs) {
       pair.size_asked_ns = now_ns;
@@ -103,6 +104,7 @@ void SizeCheck::Ask(PairState& pair, const NicState& nic, uint8_t s, int64_t now
 }
 
 void SizeCheck::Hurry(PairState& pair, uint8_t slot, int64_t now_ns) {
+  pair.size_hurried_ns = now_ns;
   if (slot < kMaxSlots) pair.slot[slot].size.Hurry(now_ns);
 }
 
