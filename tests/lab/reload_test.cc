@@ -170,6 +170,13 @@ TEST_F(Reload, PeersComeAndGo) {
   EXPECT_THAT(Hup(), HasSubstr("the [[peer]] tables"));
   EXPECT_EQ(Pairs(), pairs);
   EXPECT_TRUE(Eventually([&] { return Steered() == 4; }));
+  // Peers remember the session, and what they had of it is a replay to them.
+  EXPECT_TRUE(Eventually([&] {
+    const v1::StatusReply status = Status();
+    return status.peers_size() > 0 && std::all_of(status.peers().begin(), status.peers().end(), [](const auto& peer) {
+             return peer.last_reply_ago_s() >= 0 && peer.last_reply_ago_s() < 2 && peer.paths_live() > 0;
+           });
+  })) << Status().DebugString();
   ExpectNothingStoodStill();
 }
 

@@ -74,17 +74,22 @@ class FleetDrainsTest : public ::testing::Test {
     }
     return orders;
   }
-  // State and words of the first order; "" = no news.
+  // State and words of the first order; "" = no news, or what was said before.
   std::string After(absl::Duration wait) {
+    const std::string before = said_, now = Reported(wait);
+    return now == before ? "" : now;
+  }
+  std::string Reported(absl::Duration wait) {
     now_ += wait;
     const std::optional<v1::DrainReport> report = drains_->Step(now_);
     if (!report.has_value()) return "";
-    if (report->answers().empty()) return "none";
-    return absl::StrCat(v1::DrainState_Name(report->answers(0).state()).substr(12), ": ", report->answers(0).words());
+    if (report->answers().empty()) return said_ = "none";
+    return said_ = absl::StrCat(v1::DrainState_Name(report->answers(0).state()).substr(12), ": ",
+                                report->answers(0).words());
   }
   std::string Give(const v1::DrainOrders& orders) {
     drains_->Take(orders);
-    return After(absl::ZeroDuration());
+    return Reported(absl::ZeroDuration());
   }
   std::vector<std::string> Drained() const {
     std::vector<std::string> all;
@@ -96,7 +101,7 @@ class FleetDrainsTest : public ::testing::Test {
   }
 
   std::string folder_, refuses_, silent_, who_;
-  std::string elsewhere_ = kElsewhere;
+  std::string elsewhere_ = kElsewhere, said_;
   std::map<std::string, v1::Drain> table_;
   std::map<std::string, double> for_s_;
   absl::Time now_ = absl::FromUnixSeconds(1'800'000'000);
@@ -174,6 +179,15 @@ TEST_F(FleetDrainsTest, WhatTheHostsOperatorSaysCounts) {
   Start();
   EXPECT_THAT(Give(Orders({{2, {kPort2}}})), HasSubstr("REFUSED: 10.1.0.3 was undrained on the host")) << "a restart";
   EXPECT_THAT(Drained(), ElementsAre(kPort1));
+}
+
+// Whoever reads it knows by that that the agent still looks.
+TEST_F(FleetDrainsTest, RepeatsWhatItSaid) {
+  Give(Orders({{1, {kPort1}}}));
+  EXPECT_FALSE(drains_->Step(now_ + absl::Seconds(1)).has_value());
+  EXPECT_TRUE(drains_->Step(now_ + absl::Seconds(2)).has_value());
+  EXPECT_FALSE(drains_->Step(now_ + absl::Seconds(3)).has_value());
+  EXPECT_TRUE(drains_->Step(now_ + absl::Seconds(4)).has_value());
 }
 
 // Ports of a switch that became known later.

@@ -34,6 +34,7 @@ class HooksPart : public ::testing::Test {
   absl::Status attach_;
   bool attach_mends_ = true;
   int attached_ = 0;
+  bool off_ = false;
   std::vector<std::string> others_;
   std::vector<Hooks::Rounds> rounds_;
   absl::StatusOr<std::vector<std::string>> restored_ = std::vector<std::string>();
@@ -49,7 +50,8 @@ class HooksPart : public ::testing::Test {
                 },
                 .others = [this](const NicState&) { return others_; },
                 .rounds = [this](const NicState&) { return rounds_; },
-                .restore_pins = [this] { return restored_; }}};
+                .restore_pins = [this] { return restored_; },
+                .off = [this] { return off_; }}};
 };
 
 TEST_F(HooksPart, NothingIsSaidOfWhatIsThere) {
@@ -69,6 +71,33 @@ TEST_F(HooksPart, WhatIsGoneIsAttachedAgainAndReported) {
   EXPECT_TRUE(nic().has_programs());
   Look(3);
   EXPECT_THAT(host_.events.all, SizeIs(1));
+}
+
+// cwfabric-off --force switches it off before it takes the programs out.
+TEST_F(HooksPart, WhatIsDetachedWhileTheModeIsOffStaysSo) {
+  off_ = true;
+  look_ = dataplane::HookLook{};
+  restored_ = std::vector<std::string>{"cw_ctl"};
+  Look(5);
+  EXPECT_EQ(attached_, 0);
+  EXPECT_THAT(nic().Trouble(), HasSubstr("cwctl mode observe"));
+  EXPECT_TRUE(nic().programs_gone);
+  ASSERT_THAT(host_.events.all, SizeIs(1));
+  off_ = false;
+  Look();
+  EXPECT_EQ(attached_, 1);
+  EXPECT_FALSE(nic().programs_gone);
+}
+
+TEST_F(HooksPart, TheOneHooksRepairsAreNotTheOthers) {
+  for (int i = 0; i < 3; ++i) {
+    look_->tc_egress = false;
+    Look(2);
+  }
+  EXPECT_EQ(attached_, 3);
+  look_->xdp = false;
+  Look();
+  EXPECT_EQ(attached_, 4);
 }
 
 TEST_F(HooksPart, WaitsForAMomentWithoutQueuePairsForAsLongAsItTakes) {

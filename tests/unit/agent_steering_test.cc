@@ -166,7 +166,7 @@ class Wishes : public ::testing::Test {
                        .left = [](const FlowKey&, uint32_t, control::ReturnPlace, control::ReturnPlace) {},
                        .allowed = [] { return Allowed(Mode::kProtect); }}};
   Steering steering_{{&kernel_, &owners_}, host_.pairs, host_.mesh, host_.names, deadlines_, modes_, clock_, journal_};
-  uint64_t overflows_ = 0;
+  uint64_t overflows_ = 0, unplaced_ = 0;
   Draining draining_{drains_,
                      kernel_,
                      owners_,
@@ -185,6 +185,7 @@ class Wishes : public ::testing::Test {
                       .holds_a_job = [] { return false; },
                       .carried = [](const PairKey&) { return false; },
                       .overflows = [this] { return overflows_; },
+                      .unplaced = [this] { return unplaced_; },
                       .has_qp = [this](const FlowKey& flow) { return qps_.BySentFlow(flow).has_value(); }}};
 };
 
@@ -377,6 +378,24 @@ TEST_F(Wishes, SilenceAloneIsNotSafe) {
   overflows_ = 1;
   EXPECT_THAT(obstacle(), HasSubstr("table of flows was full"));
   overflows_ = 0;
+  const auto soon = [&] {
+    clock_.Advance(kSecond);
+    draining_.LookAtOthers();
+    draining_.Look();
+    return draining_.All().drains(0);
+  };
+  unplaced_ = 7;
+  EXPECT_THAT(soon().obstacles(), ElementsAre(HasSubstr("GSO frames")));
+  EXPECT_EQ(obstacle(), "") << "none for ten seconds";
+  const FlowKey unlisted = host_.AddFlow(records_, 9, 1);
+  host_.flows.sent[unlisted].tx.flags = CW_STEER_HARD_LOCKED;
+  host_.flows.sent[unlisted].window_bytes = 1000;
+  EXPECT_FALSE(soon().safe());
+  host_.flows.sent[unlisted].window_bytes = 0;
+  EXPECT_THAT(obstacle(), HasSubstr("1 flow without a known queue pair")) << "a message every 14 s";
+  for (int i = 0; i < 4; ++i) (void)obstacle();
+  EXPECT_EQ(obstacle(), "");
+  host_.flows.sent.erase(unlisted);
   host_.nics[0].attached = true;
   host_.nics[0].hooks_trouble = "NIC eth0: its program is gone";
   EXPECT_THAT(obstacle(), HasSubstr("its program is gone"));
@@ -390,7 +409,7 @@ TEST_F(Wishes, RoceWithWhoeverIsNoPeerMayCrossAnything) {
   request.set_what("10.1.1.0");
   ASSERT_TRUE(draining_.Begin({}, request).ok());
   const FlowKey sent{.src = host_.local, .dst = probe::TestAddr("10.9.9.9"), .dqpn = 5};
-  host_.flows.received[{.src = host_.remote, .dst = host_.local, .dqpn = 6}].last_packets = 1;  // a peer's
+  host_.flows.received[{.src = host_.remote, .dst = host_.local, .dqpn = 6}].last_bytes = 1;  // a peer's
   const auto look = [&](int seconds) {
     for (int i = 0; i < seconds; ++i) {
       clock_.Advance(kSecond);
@@ -400,7 +419,7 @@ TEST_F(Wishes, RoceWithWhoeverIsNoPeerMayCrossAnything) {
     return draining_.All().drains(0);
   };
   for (int i = 0; i < 12; ++i) {
-    ++host_.flows.received[sent].last_packets;
+    ++host_.flows.received[sent].last_bytes;  // as the reader fills it
     (void)look(1);
   }
   EXPECT_FALSE(look(0).safe());

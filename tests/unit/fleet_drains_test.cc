@@ -86,6 +86,20 @@ TEST(DrainTargets, WhatBecameKnownLaterIsMissing) {
   EXPECT_THAT(MissingTargets(Drained("link", "x", {"10.1.0.1"}), kFabric).addresses, IsEmpty());
 }
 
+TEST(DrainTargets, WhatMayBeHalfASwitchIsRefused) {
+  DrainFabric fabric = kFabric;
+  pb::FleetSwitch& half = *fabric.topology.add_switches();
+  half.set_name("10.1.2.0");
+  half.add_addresses("10.1.2.0");
+  AddLink(fabric.topology, "leaf1", "10.1.2.0", "10.1.2.0");
+  AddLink(fabric.topology, "10.1.2.0", "leaf2", "10.2.2.1");
+  const absl::Status refused = FindTargets("switch", "10.1.2.0", fabric).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("fabric_file"));
+  half.set_named(true);
+  EXPECT_TRUE(FindTargets("switch", "10.1.2.0", fabric).ok());
+}
+
 TEST(DrainTargets, ACableIsBothDirectionsWhereTheyCanBeTold) {
   const absl::StatusOr<DrainTargets> both = FindTargets("link", "10.1.0.1", kFabric);
   EXPECT_THAT(both->addresses, ElementsAre("10.1.0.1", "10.2.0.1"));
@@ -146,16 +160,17 @@ class DrainBookTest : public ::testing::Test {
     answer.set_id(id);
     answer.set_state(state);
     answer.set_words("words");
-    book_.Take(host, report);
+    book_.Take(host, report, kNow);
   }
   // "a safe, b asked: under way"
   std::string Show(uint64_t id) {
-    const pb::FleetDrain drain = book_.Show(id, hosts_, crossing_);
+    const pb::FleetDrain drain = book_.Show(id, hosts_, crossing_, now_ns_);
     std::string text;
     for (const pb::FleetDrainHost& host : drain.hosts()) text += host.host() + " " + host.state() + ", ";
     return text + drain.state();
   }
 
+  int64_t now_ns_ = kNow;
   DrainBook book_{"one"};
   std::map<std::string, DrainHost> hosts_ = {{"a", {true, true}}, {"b", {true, true}}};
   DrainCrossing crossing_ = {.hosts = {"a", "b"}, .strangers = {}};
@@ -190,9 +205,10 @@ TEST_F(DrainBookTest, APeerThatIsNoHostOfTheFleetMayCrossIt) {
   for (const char* host : {"a", "b"}) Answer(host, id, pb::DRAIN_STATE_SAFE);
   crossing_.strangers["10.0.9.1"] = "b";
   EXPECT_EQ(Show(id), "a safe, b safe, 10.0.9.1 not connected, refused");
-  EXPECT_THAT(book_.Show(id, hosts_, crossing_).hosts(2).words(), HasSubstr("a peer of b and no host of the fleet"));
+  EXPECT_THAT(book_.Show(id, hosts_, crossing_, now_ns_).hosts(2).words(),
+              HasSubstr("a peer of b and no host of the fleet"));
   for (int i = 0; i < 100; ++i) crossing_.strangers["10.0.8." + std::to_string(i)] = "a";
-  const pb::FleetDrain many = book_.Show(id, hosts_, crossing_);
+  const pb::FleetDrain many = book_.Show(id, hosts_, crossing_, now_ns_);
   EXPECT_THAT(many.hosts(), SizeIs(2 + DrainBook::kMostStrangers));
   EXPECT_THAT(many.hosts(1 + DrainBook::kMostStrangers).words(), HasSubstr("and 85 more"));
 }
@@ -209,10 +225,10 @@ TEST_F(DrainBookTest, WhatGrewHasToBeSaidToBeSafeAgain) {
   late.add_answers()->set_id(id);
   late.mutable_answers(0)->set_state(pb::DRAIN_STATE_SAFE);
   late.mutable_answers(0)->set_targets(2);
-  book_.Take("a", late);
+  book_.Take("a", late, kNow);
   EXPECT_EQ(Show(id), "a asked, b asked, under way") << "an answer to the smaller order";
   late.mutable_answers(0)->set_targets(3);
-  book_.Take("a", late);
+  book_.Take("a", late, kNow);
   Answer("b", id, pb::DRAIN_STATE_SAFE);
   EXPECT_EQ(Show(id), "a safe, b safe, safe");
   DrainTargets many;
@@ -220,7 +236,24 @@ TEST_F(DrainBookTest, WhatGrewHasToBeSaidToBeSafeAgain) {
   EXPECT_TRUE(book_.Grow(id, many));
   for (const char* host : {"a", "b"}) Answer(host, id, pb::DRAIN_STATE_SAFE);
   EXPECT_EQ(Show(id), "a safe, b safe, refused");
-  EXPECT_THAT(book_.Show(id, hosts_, crossing_).note(), HasSubstr("3 ports that became known later"));
+  EXPECT_THAT(book_.Show(id, hosts_, crossing_, now_ns_).note(), HasSubstr("3 ports that became known later"));
+}
+
+// An agent that is stopped is connected still.
+TEST_F(DrainBookTest, AnAnswerThatIsNotRepeatedHoldsNoLonger) {
+  const uint64_t id = Add("switch", "spine1");
+  pb::DrainReport report;
+  report.add_answers()->set_id(id);
+  report.mutable_answers(0)->set_state(pb::DRAIN_STATE_SAFE);
+  report.mutable_answers(0)->set_targets(2);
+  book_.Take("a", report, kNow);
+  Answer("b", id, pb::DRAIN_STATE_SAFE);
+  EXPECT_EQ(Show(id), "a safe, b safe, safe");
+  now_ns_ = kNow + DrainBook::kAnswerHoldsNs + 1;
+  EXPECT_EQ(Show(id), "a asked, b safe, under way") << "b is of a release that says it once";
+  EXPECT_THAT(book_.Show(id, hosts_, crossing_, now_ns_).hosts(0).words(), HasSubstr("answers no more since 8 s"));
+  book_.Take("a", report, now_ns_);
+  EXPECT_EQ(Show(id), "a safe, b safe, safe");
 }
 
 TEST_F(DrainBookTest, AHostOfWhichNothingWasHeardMayCrossIt) {
@@ -228,7 +261,7 @@ TEST_F(DrainBookTest, AHostOfWhichNothingWasHeardMayCrossIt) {
   for (const char* host : {"a", "b"}) Answer(host, id, pb::DRAIN_STATE_SAFE);
   hosts_["c"] = {.unheard = true};
   EXPECT_EQ(Show(id), "a safe, b safe, c not connected, refused");
-  EXPECT_THAT(book_.Show(id, hosts_, crossing_).hosts(2).words(), HasSubstr("cwctl fleet remove c"));
+  EXPECT_THAT(book_.Show(id, hosts_, crossing_, now_ns_).hosts(2).words(), HasSubstr("cwctl fleet remove c"));
   hosts_["c"] = {.connected = true, .unheard = true};
   EXPECT_EQ(Show(id), "a safe, b safe, c not allowed, refused");
   hosts_["c"].unheard = false;
@@ -266,7 +299,7 @@ TEST_F(DrainBookTest, WhoWasAskedAndWentBeforeItWasSafeStaysInTheWay) {
     book_.Forget(host);
   }
   EXPECT_EQ(Show(id), "a safe, b not connected, h1 not connected, refused");
-  EXPECT_THAT(book_.Show(id, hosts_, crossing_).hosts(2).words(), HasSubstr("start its agent"));
+  EXPECT_THAT(book_.Show(id, hosts_, crossing_, now_ns_).hosts(2).words(), HasSubstr("start its agent"));
   hosts_["h1"].connected = hosts_["b"].connected = true;
   for (const char* host : {"b", "h1"}) Answer(host, id, pb::DRAIN_STATE_SAFE);
   EXPECT_EQ(Show(id), "a safe, b safe, h1 safe, safe");
@@ -333,8 +366,8 @@ TEST_F(DrainBookTest, WhatHostsSayIsBounded) {
   answer.set_words(std::string(100'000, 'x'));
   for (int i = 0; i < 10'000; ++i) answer.add_held(std::string(1000, 'y'));
   report.add_answers()->set_id(4711);
-  book_.Take("a", report);
-  EXPECT_LT(book_.Show(id, hosts_, crossing_).ByteSizeLong(), 4000u);
+  book_.Take("a", report, kNow);
+  EXPECT_LT(book_.Show(id, hosts_, crossing_, now_ns_).ByteSizeLong(), 4000u);
 }
 
 // A character at the cut, in what the store keeps and in what is answered.
@@ -350,9 +383,9 @@ TEST_F(DrainBookTest, WhatIsCutCanBeReadAgain) {
   answer.set_id(id);
   answer.set_words(std::string(DrainBook::kMostWords - 2, 'x') + "\u20ac");
   answer.add_held(std::string(DrainBook::kMostFlowBytes - 1, 'x') + "\u20ac");
-  book_.Take("a", report);
+  book_.Take("a", report, kNow);
   pb::FleetDrain read;
-  ASSERT_TRUE(read.ParseFromString(book_.Show(id, hosts_, crossing_).SerializeAsString()));
+  ASSERT_TRUE(read.ParseFromString(book_.Show(id, hosts_, crossing_, now_ns_).SerializeAsString()));
   EXPECT_EQ(read.hosts(0).words(), std::string(DrainBook::kMostWords - 2, 'x'));
 }
 

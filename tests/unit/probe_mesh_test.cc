@@ -249,6 +249,19 @@ TEST(Mesh, ConfiguresAddsAndRemoves) {
   for (const cw_pair& p : store.pairs) EXPECT_EQ(Addr{}, Addr::FromBytes(p.key.remote));
 }
 
+// Its peer remembers the rounds of this session.
+TEST(Mesh, APairThatComesBackGoesOnWithItsRounds) {
+  MemoryPairStore store(2);
+  const KeyRing keys = TestKeys();
+  Mesh mesh(&store, &keys, {});
+  ASSERT_TRUE(mesh.Configure({MeshSpec("10.0.1.10")}).ok());
+  store.At(0)->cur_round = 4711;
+  ASSERT_TRUE(mesh.Configure({MeshSpec("10.0.1.11")}).ok());
+  EXPECT_EQ(store.At(0)->cur_round, 0u);
+  ASSERT_TRUE(mesh.Configure({MeshSpec("10.0.1.11"), MeshSpec("10.0.1.10")}).ok());
+  EXPECT_EQ(mesh.shared(*mesh.Find(MeshSpec("10.0.1.10").key()))->cur_round, 4711u);
+}
+
 TEST(Mesh, AnotherAgentAdoptsIndexesSlotsAndStates) {
   MemoryPairStore store(8);
   const KeyRing keys = TestKeys();

@@ -41,6 +41,7 @@ struct DrainEntry {
   std::set<FlowKey> on_it;                         // at the last look
   std::deque<std::pair<int64_t, uint64_t>> sent;   // bytes by time, of the last second
   int64_t last_sent_ns = 0;                        // 0: never since the start
+  std::map<FlowKey, int64_t> sent_ns;              // by flow, of the last minute
   uint32_t flows_unknown = 0;
   std::vector<FlowKey> held;
   std::set<FlowKey> carried;  // of a NIC: those whose packets go by another one

@@ -276,8 +276,9 @@ std::optional<v1::DrainReport> FleetDrains::Step(absl::Time now) {
     if (held.order.targets_size() > 0) *report.add_answers() = AnswerOf(held, *drains, now);
   }
   const std::string text = report.SerializeAsString();
-  if (taken.empty() && text == told_) return std::nullopt;
+  if (taken.empty() && text == told_ && (held_.empty() || now < reported_ + kRepeat)) return std::nullopt;
   told_ = text;
+  reported_ = now;
   return report;
 }
 

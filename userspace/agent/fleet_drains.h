@@ -33,6 +33,7 @@ class FleetDrains {
   // For so long a host looks for paths that cross what is drained before it says that it has none: at the start of an
   // agent they are not known yet.
   static constexpr absl::Duration kNoneAfter = absl::Seconds(10);
+  static constexpr absl::Duration kRepeat = absl::Seconds(2);  // what is not repeated holds no longer
   static constexpr int kMostOrders = 64, kMostTargets = 256;
 
   // The agent's, as AgentView has them.
@@ -47,7 +48,7 @@ class FleetDrains {
   FleetDrains(std::string file, std::string boot, bool allowed, Asks asks);
 
   void Take(const api::v1::DrainOrders& orders);
-  // Carries out, looks, gives back. The state of all orders, when there is news of it.
+  // Carries out, looks, gives back. The state of all orders, when there is news of it, and every kRepeat.
   std::optional<api::v1::DrainReport> Step(absl::Time now);
 
  private:
@@ -84,7 +85,7 @@ class FleetDrains {
   const bool allowed_;
   const Asks asks_;
   std::map<uint64_t, Held> held_;  // by order
-  absl::Time looked_ = absl::InfinitePast();
+  absl::Time looked_ = absl::InfinitePast(), reported_ = absl::InfinitePast();
   std::string told_;   // the last report
   std::string saved_;  // what the file has
 

@@ -33,7 +33,9 @@ struct NicState {
   dataplane::AttachInfo attach;
   std::string note;  // why nothing is attached
   bool attached = false;
-  std::string hooks_trouble;  // why our programs do not see its packets now; "": they do, or are not wanted
+  bool programs_gone = false;  // somebody took one of them away, and it is not back yet
+  int settling = 0;            // looks until what was lost while a program was gone counts for nothing any more
+  std::string hooks_trouble;   // why our programs do not see its packets now; "": they do, or are not wanted
   bool offloads_roce = false;
   double rate_bps = 0;                    // of its link, 0 = not known
   std::vector<std::string> rdma_devices;  // as RDMA netlink told last
@@ -48,6 +50,8 @@ struct NicState {
 
   // Do our programs see its packets now?
   bool has_programs() const { return attached && hooks_trouble.empty(); }
+  // Is what they saw, and missed, of late a word on paths and peers?
+  bool judges() const { return !attached || (hooks_trouble.empty() && settling == 0); }
   std::string DeviceTrouble() const;  // the first thing wrong with the device or its address, ""
   std::string Trouble() const;        // … or with our programs on it
   std::string Note() const;           // what is not wrong and ought to be set right, ""

@@ -157,6 +157,11 @@ void Agent::OpenSteering() {
                            const absl::StatusOr<cw_counters> sums = dataplane_->counters().Sum();
                            return sums.ok() ? sums->steer_full : uint64_t{0};
                          },
+                     .unplaced =
+                         [this] {
+                           const absl::StatusOr<cw_counters> sums = dataplane_->counters().Sum();
+                           return sums.ok() ? sums->gso_frames + sums->ip_options + sums->ip6_extension : uint64_t{0};
+                         },
                      .has_qp = [this](const FlowKey& flow) { return qps_.BySentFlow(flow).has_value(); }});
 }
 

@@ -200,7 +200,8 @@ absl::Status Agent::OpenHooks() {
           .attach = [this](const NicState& nic) { return AttachTo(nic); },
           .others = [](const NicState& nic) { return OtherPrograms(nic.device); },
           .rounds = [this](const NicState& nic) { return RoundsOf(nic, pairs_, control_->session(), *engine_); },
-          .restore_pins = [this] { return dataplane_->RestorePins(); }});
+          .restore_pins = [this] { return dataplane_->RestorePins(); },
+          .off = [this] { return modes_->mode() == Mode::kOff; }});
   return absl::OkStatus();
 }
 

@@ -49,11 +49,13 @@ Check ProgramsCheck(LiveProbe& live, const NicFacts& facts) {
     return {name, Result::kUnknown, std::string(programs.status().message()), "run as root to see them"};
   }
   std::vector<std::string> others, unnamed;
-  bool other_xdp = false;
+  bool other_xdp = false, own_xdp = false, own_egress = false;
   size_t ours = 0;
   for (const AttachedProgram& program : *programs) {
     if (program.ours) {
       ++ours;
+      own_xdp = own_xdp || program.hook.starts_with("xdp");
+      own_egress = own_egress || program.hook.ends_with("egress");
       continue;
     }
     if (program.name.empty()) {
@@ -67,8 +69,11 @@ Check ProgramsCheck(LiveProbe& live, const NicFacts& facts) {
     return {name, Result::kUnknown, absl::StrFormat("whose this is may not be asked: %s", absl::StrJoin(unnamed, ", ")),
             "run as root to see it"};
   }
-  if (ours == 0 && (facts.ingress == "native" || facts.ingress == "generic")) {
-    return {name, Result::kFail, "the agent's programs are not on this NIC; somebody detached them",
+  const bool wanted = facts.ingress == "native" || facts.ingress == "generic" || !facts.hooks.empty();
+  if (wanted && !other_xdp && !(own_xdp && own_egress)) {
+    const std::string gone = ours == 0 ? "programs are" : own_xdp ? "tc egress program is" : "XDP program is";
+    return {name, Result::kFail,
+            absl::StrCat("the agent's ", gone, " not on this NIC; somebody detached ", ours == 0 ? "them" : "it"),
             "the agent attaches them again within seconds; cwctl events --type nic shows what is in the way"};
   }
   if (others.empty()) return {name, Result::kOk, ours == 0 ? "none" : "only ours", ""};

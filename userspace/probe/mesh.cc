@@ -117,6 +117,9 @@ absl::Status Mesh::Add(uint32_t index, const PairSpec& spec, bool adopt) {
     std::copy(spec.local.bytes.begin(), spec.local.bytes.end(), pair->key.local);
     std::copy(spec.remote.bytes.begin(), spec.remote.bytes.end(), pair->key.remote);
     Store(pair->interval_ns, __u32{options_.idle_interval_ns});
+    // Its peer remembers the rounds of this session: earlier ones are replays to it.
+    if (const auto last = last_rounds_.find(spec.key()); last != last_rounds_.end())
+      Store(pair->cur_round, last->second);
   }
   Store(pair->half_dead_rounds, HalfDeadRounds());
   Entry& e = entries_[index];
@@ -137,6 +140,7 @@ absl::Status Mesh::Remove(uint32_t index, const PairKey& key) {
   if (absl::Status s = store_->PutKeys(index, none); !s.ok()) return s;
   cw_pair* pair = store_->At(index);
   Store(pair->assign_mask, __u32{0});
+  if (last_rounds_.size() < store_->capacity()) last_rounds_[key] = Load(pair->cur_round);
   std::memset(static_cast<void*>(pair), 0, sizeof(*pair));
   return absl::OkStatus();
 }

@@ -107,6 +107,7 @@ class Mesh {
   PairStore* store_;
   const KeyRing* keys_;
   MeshOptions options_;
+  std::map<PairKey, uint32_t> last_rounds_;  // of pairs that were removed: their newest
   std::map<uint32_t, Entry> entries_;
   absl::flat_hash_map<PairKey, uint32_t> index_;
 };

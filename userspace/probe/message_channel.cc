@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/probe/message_channel.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "absl/status/status.h"
@@ -45,7 +46,7 @@ uint8_t MessageChannel::ChooseSlot(uint32_t pair, uint32_t sequence) const {
 
 absl::Status MessageChannel::Send(uint32_t pair, const Body& body) {
   if (!mesh_->Has(pair)) return absl::NotFoundError(absl::StrCat("no pair ", pair));
-  const uint8_t slot = ChooseSlot(pair, sequence_[pair] + 1);
+  const uint8_t slot = ChooseSlot(pair, SequenceOf(pair) + 1);
   if (slot == CW_SLOT_NONE) return absl::FailedPreconditionError("the pair has no path slot yet");
   return Enqueue(pair, body, mesh_->Packet(pair, slot, mesh_->slots(pair).port(slot)));
 }
@@ -63,7 +64,7 @@ absl::Status MessageChannel::SendPadded(uint32_t pair, const Body& body, uint16_
   if (!queue_.empty()) return absl::UnavailableError("other messages wait");
   auto encoded = EncodeBody(body);
   if (!encoded.ok()) return encoded.status();
-  auto packet = BuildMessage(mesh_->Packet(pair, 0, port), ++sequence_[pair], *encoded, bytes);
+  auto packet = BuildMessage(mesh_->Packet(pair, 0, port), ++SequenceOf(pair), *encoded, bytes);
   if (!packet.ok()) return packet.status();
   absl::Status sent = send_(pair, *packet);
   ++(sent.ok() ? stats_.sent : stats_.send_errors);
@@ -75,12 +76,12 @@ absl::Status MessageChannel::Enqueue(uint32_t pair, const Body& body, const Pack
     ++stats_.queue_dropped;
     return absl::ResourceExhaustedError("the message queue is full");
   }
-  const uint32_t sequence = sequence_[pair] + 1;
+  const uint32_t sequence = SequenceOf(pair) + 1;
   auto bytes = EncodeBody(body);
   if (!bytes.ok()) return bytes.status();
   auto packet = BuildMessage(spec, sequence, *bytes);
   if (!packet.ok()) return packet.status();
-  sequence_[pair] = sequence;
+  SequenceOf(pair) = sequence;
   queue_.push_back({pair, *std::move(packet)});
   Flush();
   return absl::OkStatus();
@@ -131,8 +132,16 @@ absl::StatusOr<Body> MessageChannel::Receive(const cw_ev_msg& record) {
   return body;
 }
 
+// A peer that was removed and comes back remembers what it had of this session.
+uint32_t& MessageChannel::SequenceOf(uint32_t pair) {
+  return sequence_.try_emplace(pair, forgotten_sequence_).first->second;
+}
+
 void MessageChannel::ForgetPair(uint32_t pair) {
-  sequence_.erase(pair);
+  if (const auto last = sequence_.find(pair); last != sequence_.end()) {
+    forgotten_sequence_ = std::max(forgotten_sequence_, last->second);
+    sequence_.erase(last);
+  }
   seen_.erase(pair);
   std::erase_if(queue_, [pair](const Queued& q) { return q.pair == pair; });
 }

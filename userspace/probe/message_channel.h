@@ -77,6 +77,7 @@ class MessageChannel {
     std::vector<uint8_t> packet;
   };
   uint8_t ChooseSlot(uint32_t pair, uint32_t sequence) const;
+  uint32_t& SequenceOf(uint32_t pair);
   bool OfEarlierLives(uint32_t pair, const MessageView& message) const;
 
   Mesh* mesh_;
@@ -84,6 +85,7 @@ class MessageChannel {
   size_t queue_limit_;
   std::deque<Queued> queue_;
   std::map<uint32_t, uint32_t> sequence_;
+  uint32_t forgotten_sequence_ = 0;  // the largest of pairs that were removed
   std::map<uint32_t, ReplayWindow> seen_;
   MessageStats stats_;
 };

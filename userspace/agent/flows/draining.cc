@@ -20,6 +20,8 @@ namespace {
 using control::Crosses;
 using control::DrainKind;
 
+// A flow whose queue pair nobody lists may be that of another namespace, which sends a message now and then.
+constexpr int64_t kUnlistedQuietNs = 60'000'000'000;
 constexpr double kSafeAfterS = 10;                  // without a byte
 constexpr int64_t kAskedLatelyNs = 30'000'000'000;  // the fleet's orders are looked at each second
 constexpr int kTraceLooks = 5;  // by then the path of a port is known, unless switches do not answer
@@ -166,7 +168,7 @@ std::vector<std::string> Draining::ObstaclesOf(const DrainEntry& drain, int64_t 
   for (const NicState& nic : nics_) {
     if (drain.kind == DrainKind::kNic && nic.config.name != drain.what) continue;
     if (drain.kind == DrainKind::kNic) own = &nic;
-    if (nic.attached && !nic.has_programs()) obstacles.push_back(nic.Trouble());
+    if (std::string trouble = nic.Trouble(); nic.attached && !trouble.empty()) obstacles.push_back(std::move(trouble));
   }
   if (asks_.overflows() > drain.overflows_before) {
     obstacles.push_back(
@@ -177,23 +179,44 @@ std::vector<std::string> Draining::ObstaclesOf(const DrainEntry& drain, int64_t 
     obstacles.push_back(absl::StrCat(Counted(static_cast<size_t>(idle), "queue pair"),
                                      idle == 1 ? " remains on it, or may" : " remain on it, or may",
                                      ": idle, and free to send again (cwctl qps)"));
+  const auto unlisted = [&](const auto& sent) {
+    return now_ns - sent.second < kUnlistedQuietNs && !drain.moved.contains(sent.first) && !asks_.has_qp(sent.first);
+  };
+  if (const auto recent = std::count_if(drain.sent_ns.begin(), drain.sent_ns.end(), unlisted); recent > 0)
+    obstacles.push_back(absl::StrCat(Counted(static_cast<size_t>(recent), "flow"),
+                                     " without a known queue pair sent over it within the last minute"));
   if (drain.kind == DrainKind::kPath) return obstacles;
   if (std::string other = OtherTraffic(now_ns, own); !other.empty()) obstacles.push_back(std::move(other));
+  if (std::string unplaced = Unplaced(now_ns); !unplaced.empty()) obstacles.push_back(std::move(unplaced));
   return obstacles;
 }
 
 void Draining::LookAtOthers() {
   const int64_t now_ns = monotonic_.NowNs();
   const bool asked = asked_ns_ != 0 && now_ns - asked_ns_ < kAskedLatelyNs;
-  if (drains_.entries().empty() && !asked) return others_with_.clear();
+  if (drains_.entries().empty() && !asked) {
+    unplaced_ = UINT64_MAX;
+    return others_with_.clear();
+  }
+  const uint64_t unplaced = asks_.unplaced();
+  if (unplaced > unplaced_) unplaced_ns_ = now_ns;
+  unplaced_ = unplaced;
   std::map<FlowKey, Other> now;
   for (const auto& [key, flow] : flows_.received) {  // with those that are sent to nobody's peer
     if (mesh_.Find({key.src, key.dst}) || mesh_.Find({key.dst, key.src})) continue;
     const auto before = others_with_.find(key);
-    const bool same = before != others_with_.end() && before->second.packets == flow.last_packets;
-    now[key] = same ? before->second : Other{flow.last_packets, now_ns};
+    const bool same = before != others_with_.end() && before->second.bytes == flow.last_bytes;
+    // What pauses will go on.
+    now[key] = same && !asks_.has_qp(key) ? before->second : Other{flow.last_bytes, now_ns};
   }
   others_with_ = std::move(now);
+}
+
+// What the programs pass untouched has no flow, whoever its peer is.
+std::string Draining::Unplaced(int64_t now_ns) const {
+  if (unplaced_ns_ == 0 || now_ns - unplaced_ns_ > static_cast<int64_t>(kSafeAfterS * 1e9)) return "";
+  return "RoCE packets whose path the programs cannot know: segments of GSO frames, or with IP options or IPv6 "
+         "extension headers (cwctl counters)";
 }
 
 std::string Draining::OtherTraffic(int64_t now_ns, const NicState* nic) const {
@@ -241,11 +264,13 @@ void Draining::Watch(DrainEntry& drain, int64_t now_ns) {
     }
     if (crosses != Crosses::kNo || drain.on_it.contains(key)) bytes += flow.window_bytes;
     if (crosses == Crosses::kNo) continue;
+    if (flow.window_bytes > 0) drain.sent_ns[key] = now_ns;
     on_it.insert(key);
     drain.flows_unknown += crosses == Crosses::kMaybe;
     if (!leaves) Leave(seen_, drain, key, index, crosses == Crosses::kYes);
   }
   drain.on_it = std::move(on_it);
+  std::erase_if(drain.sent_ns, [&](const auto& sent) { return now_ns - sent.second >= kUnlistedQuietNs; });
   drain.Sent(now_ns, bytes);
   if (!drain.unseen.on_it.empty()) drain.SentUnseen(now_ns);
   if (drain.told_safe || !IsSafe(drain, now_ns)) return;
@@ -324,6 +349,20 @@ void Draining::Adopt() {
   Look();
 }
 
+// By the name that its device has now; by that of the configuration where no other device has it.
+absl::StatusOr<std::string> Draining::NicCalled(const std::string& name) const {
+  for (const NicState& nic : nics_) {
+    if (nic.device == name) return nic.config.name;
+  }
+  for (const NicState& nic : nics_) {
+    if (nic.config.name != name) continue;
+    if (nic.removed || nic.device.empty()) return name;
+    return absl::FailedPreconditionError(
+        absl::StrCat("NIC ", name, " is now called ", nic.device, ": cwctl drain nic ", nic.device));
+  }
+  return absl::NotFoundError(absl::StrCat("no NIC of the agent is called ", name, "; see cwctl status"));
+}
+
 absl::StatusOr<DrainEntry> Draining::Make(const v1::DrainRequest& request) {
   const int64_t now_ns = monotonic_.NowNs();
   DrainEntry drain{.kind = static_cast<DrainKind>(request.kind()), .what = request.what(), .since_ns = now_ns};
@@ -336,10 +375,9 @@ absl::StatusOr<DrainEntry> Draining::Make(const v1::DrainRequest& request) {
     if (!path.ok()) return path.status();
     drain.ports[pairs_.at(path->pair)->key] = {mesh_.slots(path->pair).port(static_cast<uint8_t>(path->slot))};
   } else if (drain.kind == DrainKind::kNic) {
-    const bool known =
-        std::any_of(nics_.begin(), nics_.end(), [&](const NicState& n) { return n.config.name == drain.what; });
-    if (!known)
-      return absl::NotFoundError(absl::StrCat("no NIC of the agent is called ", drain.what, "; see cwctl status"));
+    const absl::StatusOr<std::string> name = NicCalled(drain.what);
+    if (!name.ok()) return name.status();
+    drain.what = *name;
   } else if (absl::StatusOr<Addr> hop = Addr::Parse(drain.what); hop.ok() && !hop->is_zero()) {
     drain.what = hop->ToString();
   } else {

@@ -37,6 +37,7 @@ class Draining {
     std::function<bool()> holds_a_job;                 // a scope lets nothing act for some job
     std::function<bool(const PairKey& pair)> carried;  // its packets leave by another NIC
     std::function<uint64_t()> overflows;               // flows so far that the table had no room for
+    std::function<uint64_t()> unplaced;                // RoCE packets so far that belong to no flow
     std::function<bool(const FlowKey& flow)> has_qp;   // the kernel, or a process, lists its queue pair
   };
 
@@ -79,6 +80,8 @@ class Draining {
   bool IsSafe(const DrainEntry& drain, int64_t now_ns) const;
   std::vector<std::string> ObstaclesOf(const DrainEntry& drain, int64_t now_ns) const;
   std::string OtherTraffic(int64_t now_ns, const NicState* nic) const;  // of one NIC, or of all with nullptr
+  std::string Unplaced(int64_t now_ns) const;
+  absl::StatusOr<std::string> NicCalled(const std::string& name) const;
   bool Acts(const FlowKey& flow) const;
   void Watch(DrainEntry& drain, int64_t now_ns);
   void WatchUnseen(DrainEntry& drain, const std::vector<UnseenFlows::OnPath>& unseen);
@@ -103,9 +106,11 @@ class Draining {
   const Asks asks_;
 
   struct Other {
-    uint64_t packets = 0;
+    uint64_t bytes = 0;
     int64_t seen_ns = 0;  // when it grew
   };
+  uint64_t unplaced_ = UINT64_MAX;        // at the last look; the first one learns it
+  int64_t unplaced_ns_ = 0;               // when it grew last; 0: never
   int64_t asked_ns_ = 0;                  // when All was called last; 0: never
   std::map<FlowKey, Other> others_with_;  // RoCE flows whose two addresses are no pair of NICs that is probed
   bool kept_ = true;                      // in their file

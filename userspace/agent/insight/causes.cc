@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/agent/insight/causes.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -36,6 +38,19 @@ int64_t InFlight(const cw_tx_flow& flow) {
 // Of IP, as one in the middle of a message has it; 0: not known.
 uint32_t LargestPacket(const FlowKey& key, uint32_t path_mtu) {
   return path_mtu == 0 ? 0 : path_mtu + (key.src.is_v4() ? 20 : 40) + 8 + 12 + 4;
+}
+
+const NicState* Find(const NicTable& nics, uint32_t ifindex) {
+  const auto found =
+      std::find_if(nics.begin(), nics.end(), [&](const NicState& nic) { return nic.ifindex == ifindex; });
+  return found == nics.end() ? nullptr : &*found;
+}
+
+// What the MTUs of both NICs let pass where one is too small for what the other may send; 0: they fit.
+uint32_t LargestOfNics(const PairState& pair, const NicState& nic) {
+  const bool v4 = pair.key.local.is_v4(), known = nic.mtu > 0 && pair.peer_mtu > 0;
+  const bool fit = control::RocePacketBytes(nic.mtu, v4) == control::RocePacketBytes(pair.peer_mtu, v4);
+  return !known || fit ? 0 : std::min(nic.mtu, pair.peer_mtu);
 }
 
 // In a window without packets what it sent before tells: acknowledgements alone are nobody's slow data.
@@ -82,11 +97,18 @@ void Causes::Look(const control::Observation& seen) {
     if (!index) continue;
     book_.LookAtPair(*index, pair, *store_.At(*index));
     const PairState* state = FindIn(pairs_, *index);
-    for (uint8_t s = 0; state != nullptr && s < kMaxSlots; ++s)
-      book_.PathCarries(*index, s, state->slot[s].size.arrives());
+    const NicState* nic = state == nullptr ? nullptr : Find(nics_, state->ifindex);
+    for (uint8_t s = 0; nic != nullptr && s < kMaxSlots; ++s) {
+      const uint32_t arrives = state->slot[s].size.arrives();
+      book_.PathCarries(*index, s, arrives > 0 ? arrives : LargestOfNics(*state, *nic));
+    }
   }
   for (const auto& [key, flow] : flows_.sent) {
-    if (!SendsData(flow) || FindIn(pairs_, flow.tx.pair) == nullptr) continue;
+    const PairState* pair = FindIn(pairs_, flow.tx.pair);
+    if (!SendsData(flow) || pair == nullptr) continue;
+    // Its acknowledgements are not seen where the programs are gone.
+    const NicState* nic = Find(nics_, pair->ifindex);
+    if (nic != nullptr && !nic->judges()) continue;
     const WireGaps::Count gaps = wire_gaps_.Look(flow.tx.pair, key, flow.answers.seq_naks, flow.flow().packets);
     book_.LookAtFlow(flow.tx.pair, {.key = key,
                                     .slot = flow.PathSlot(),
@@ -115,6 +137,12 @@ void Causes::Judge(int64_t now_ns, uint64_t ring_losses) {
   ring_losses_ = ring_losses;
   if (!flows_.sent.empty()) book_.SetAwaited(awaited_(now_ns));
   for (const NicState& nic : nics_) {
+    if (!nic.judges()) {  // what was missed is no word on anybody
+      for (const auto& [index, pair] : pairs_) {
+        if (pair->ifindex == nic.ifindex) book_.Forget(index);
+      }
+      continue;
+    }
     CauseBook::NicPairs group{.nic = nic.ifindex, .line_rate_bps = nic.rate_bps, .lossless = lossless};
     for (const auto& [index, pair] : pairs_) {
       if (pair->ifindex == nic.ifindex) group.pairs.push_back({index, pair->flows > 0 ? ReverseNs(*pair, now_ns) : 0});

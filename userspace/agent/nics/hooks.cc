@@ -14,6 +14,7 @@ namespace {
 constexpr size_t kQuickRepairs = 3;  // within kQuickPeriodNs; whoever undoes more than these means it
 constexpr int64_t kQuickPeriodNs = 600'000'000'000, kSlowRepairNs = 60'000'000'000;
 constexpr int kUnseenLooks = 2;
+constexpr int kSettling = 5;  // losses are summed over four seconds
 
 std::string Missing(const dataplane::HookLook& look) {
   std::vector<std::string> names;
@@ -37,11 +38,18 @@ void Hooks::LookAt(NicState& nic) {
   if (absl::IsFailedPrecondition(look.status())) return Repair(nic, {.tc_ingress = true});  // a repair failed before
   if (!look.ok()) return;                                                                   // not known: as it was
   if (!look->all()) return Repair(nic, *look);
+  nic.programs_gone = false;
+  if (nic.settling > 0) --nic.settling;
   SetTrouble(nic, Unseen(nic));
 }
 
 void Hooks::Repair(NicState& nic, const dataplane::HookLook& look) {
-  Watched& watched = watched_[nic.ifindex];
+  nic.programs_gone = true;
+  nic.settling = kSettling;
+  TryRepair(nic, look, watched_[nic.ifindex]);
+}
+
+void Hooks::TryRepair(NicState& nic, const dataplane::HookLook& look, Watched& watched) {
   const std::string missing = Missing(look);
   const std::vector<std::string> others = dependencies_.others(nic);
   const std::string seen = others.empty() ? "" : "; other programs there: " + absl::StrJoin(others, ", ");
@@ -49,7 +57,13 @@ void Hooks::Repair(NicState& nic, const dataplane::HookLook& look) {
     return SetTrouble(nic, absl::StrFormat("NIC %s: another XDP program (id %d) is in the place of the agent's%s",
                                            nic.config.name, look.other_xdp, seen));
   }
-  if (!MayRepair(watched)) {
+  if (dependencies_.off()) {
+    return SetTrouble(nic, absl::StrFormat("NIC %s: somebody detached the agent's %s program while the mode is off; it "
+                                           "is attached again with another mode (cwctl mode observe)",
+                                           nic.config.name, missing));
+  }
+  std::deque<int64_t>& repairs = look.xdp ? watched.tc_repairs_ns : watched.xdp_repairs_ns;
+  if (!MayRepair(repairs)) {
     if (nic.hooks_trouble.empty())
       SetTrouble(nic, absl::StrFormat("NIC %s: somebody detaches the agent's %s program again and again%s",
                                       nic.config.name, missing, seen));
@@ -60,12 +74,13 @@ void Hooks::Repair(NicState& nic, const dataplane::HookLook& look) {
     watched.waits = true;
     return SetTrouble(nic, absl::StrCat("NIC ", nic.config.name, ": ", attached.status().message()));
   }
-  watched.repairs_ns.push_back(monotonic_.NowNs());
+  repairs.push_back(monotonic_.NowNs());
   if (!attached.ok()) {
     return SetTrouble(nic, absl::StrFormat("NIC %s: the agent's %s program is gone, and cannot be attached again: %s",
                                            nic.config.name, missing, std::string(attached.status().message())));
   }
   nic.attach = *attached;
+  nic.programs_gone = false;
   if (std::exchange(watched.waits, false)) return SetTrouble(nic, "");
   Log(nic, telemetry::Severity::kNotice,
       absl::StrFormat("NIC %s: somebody detached the agent's %s program; it is attached again%s", nic.config.name,
@@ -73,9 +88,8 @@ void Hooks::Repair(NicState& nic, const dataplane::HookLook& look) {
   SetTrouble(nic, "");
 }
 
-bool Hooks::MayRepair(Watched& watched) const {
+bool Hooks::MayRepair(std::deque<int64_t>& repairs) const {
   const int64_t now_ns = monotonic_.NowNs();
-  std::deque<int64_t>& repairs = watched.repairs_ns;
   while (!repairs.empty() && now_ns - repairs.front() > kQuickPeriodNs) repairs.pop_front();
   return repairs.size() < kQuickRepairs || now_ns - repairs.back() >= kSlowRepairNs;
 }
@@ -109,6 +123,7 @@ void Hooks::SetTrouble(NicState& nic, const std::string& trouble) {
 }
 
 void Hooks::LookAtPins() {
+  if (dependencies_.off()) return;  // whoever took them away after that wants them gone
   const absl::StatusOr<std::vector<std::string>> restored = dependencies_.restore_pins();
   const bool fail = !restored.ok();
   telemetry::Event event{.type = "nic", .severity = telemetry::Severity::kNotice};

@@ -37,6 +37,7 @@ class Hooks {
     std::function<std::vector<std::string>(const NicState& nic)> others;  // programs that are not ours
     std::function<std::vector<Rounds>(const NicState& nic)> rounds;
     std::function<absl::StatusOr<std::vector<std::string>>()> restore_pins;  // names that were gone
+    std::function<bool()> off;                                               // the mode: what is detached stays so
   };
 
   // All of them outlive it.
@@ -47,14 +48,15 @@ class Hooks {
 
  private:
   struct Watched {
-    std::deque<int64_t> repairs_ns;  // of the last ten minutes
-    bool waits = false;              // for a moment without queue pairs
-    int unseen_looks = 0;            // in a row without a probe that was seen
+    std::deque<int64_t> xdp_repairs_ns, tc_repairs_ns;  // of the last ten minutes
+    bool waits = false;                                 // for a moment without queue pairs
+    int unseen_looks = 0;                               // in a row without a probe that was seen
   };
 
   void LookAt(NicState& nic);
   void Repair(NicState& nic, const dataplane::HookLook& look);
-  bool MayRepair(Watched& watched) const;
+  void TryRepair(NicState& nic, const dataplane::HookLook& look, Watched& watched);
+  bool MayRepair(std::deque<int64_t>& repairs) const;
   std::string Unseen(const NicState& nic);
   void SetTrouble(NicState& nic, const std::string& trouble);
   void LookAtPins();

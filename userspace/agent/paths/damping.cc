@@ -12,6 +12,24 @@ uint16_t JudgedSlots(const cw_pair& pair) {
   return judged;
 }
 
+namespace {
+
+// Slots on which packets of full size do not arrive; 0 where they arrive on none: then there is nothing to choose.
+uint16_t SmallSlots(const PairState& pair) {
+  uint16_t small = 0, whole = 0;
+  for (uint8_t s = 0; s < CW_MAX_SLOTS; ++s) {
+    const control::PathSize& size = pair.slot[s].size;
+    if (size.arrives() > 0) {
+      small |= static_cast<uint16_t>(1u << s);
+    } else if (size.passed_ns() > 0) {
+      whole |= static_cast<uint16_t>(1u << s);
+    }
+  }
+  return whole == 0 ? uint16_t{0} : small;
+}
+
+}  // namespace
+
 void Damping::Update(PairState& pair) {
   const int64_t now_ns = monotonic_.NowNs();
   uint16_t damped = 0;
@@ -32,7 +50,7 @@ void Damping::UpdateAll() {
 }
 
 void Damping::Publish(PairState& pair) {
-  const uint16_t lossy = LossySlots(pair, monotonic_.NowNs());
+  const auto lossy = static_cast<uint16_t>(LossySlots(pair, monotonic_.NowNs()) | SmallSlots(pair));
   const auto blocked = static_cast<uint16_t>(pair.damped | pair.drained | lossy | (pair.blind ? 0xffff : 0));
   if (blocked == pair.blocked) return;
   pair.blocked = blocked;

@@ -39,13 +39,17 @@ void SizeCheck::Step(int64_t now_ns) {
       for (uint8_t s = 0; s < kMaxSlots; ++s) StepSlot(pair, *nic, s, {late, quick}, now_ns);
     } else if (pair.size_asked_ns == 0 || now_ns - pair.size_asked_ns >= kAgainNs) {
       pair.size_asked_ns = now_ns;
-      mail_.Send(pair.index, probe::SizeReport{.mtu = nic->mtu, .nic = nic->device.substr(0, probe::kNicNameLen - 1)});
+      SendMtu(pair, *nic);
     }
     if (had_left && checks_left_ <= 0) stopped_at = pair.index;
   };
   for (auto at = from; at != pairs_.end(); ++at) step(*at->second);
   for (auto at = pairs_.begin(); at != from; ++at) step(*at->second);
   next_pair_ = stopped_at;
+}
+
+void SizeCheck::SendMtu(const PairState& pair, const NicState& nic) {
+  mail_.Send(pair.index, probe::SizeReport{.mtu = nic.mtu, .nic = nic.device.substr(0, probe::kNicNameLen - 1)});
 }
 
 // Who could answer is gone: nobody knows whether what was found is still so.
@@ -182,7 +186,12 @@ std::string SizeCheck::MtuTrouble(const PairState& pair, const NicState& nic, ui
 
 void SizeCheck::LookAtMtus(int64_t now_ns) {
   for (NicState& nic : nics_) {
-    if (const absl::StatusOr<uint32_t> mtu = asks_.mtu_of(nic.device); !nic.removed && mtu.ok()) nic.mtu = *mtu;
+    const absl::StatusOr<uint32_t> mtu = asks_.mtu_of(nic.device);
+    if (nic.removed || !mtu.ok() || *mtu == nic.mtu) continue;
+    nic.mtu = *mtu;
+    for (const auto& [index, pair] : pairs_) {  // idle ones, too, know it at once
+      if (pair->ifindex == nic.ifindex && pair->size_heard_ns != 0) SendMtu(*pair, nic);
+    }
   }
   absl::flat_hash_map<uint32_t, uint32_t> path_mtus;  // the largest of each pair's queue pairs
   for (const auto& [key, flow] : flows_.sent) {

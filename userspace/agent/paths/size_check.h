@@ -58,6 +58,7 @@ class SizeCheck {
     bool late = false;   // nobody looked for a while
     bool quick = false;  // every two seconds, not as of an idle pair
   };
+  void SendMtu(const PairState& pair, const NicState& nic);
   void Forget(PairState& pair);
   static bool IsLimited(const PairState& pair);
   void StepSlot(PairState& pair, const NicState& nic, uint8_t slot, Turn turn, int64_t now_ns);

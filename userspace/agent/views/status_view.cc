@@ -71,8 +71,9 @@ void StatusView::AddNics(v1::StatusReply& reply) const {
     out->set_ifindex(nic.ifindex);
     out->set_address(nic.address.ToString());
     out->set_trouble(nic.Trouble());
-    out->set_ingress(!nic.attached ? "none" : nic.attach.mode == dataplane::XdpMode::kNative ? "native" : "generic");
-    out->set_egress(nic.attached ? "tc" : "none");
+    const bool there = nic.attached && !nic.programs_gone;
+    out->set_ingress(!there ? "none" : nic.attach.mode == dataplane::XdpMode::kNative ? "native" : "generic");
+    out->set_egress(there ? "tc" : "none");
     std::vector<std::string> notes = {nic.note, nic.Note()};
     std::erase(notes, "");
     out->set_note(absl::StrJoin(notes, "; "));

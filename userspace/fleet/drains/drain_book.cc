@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "userspace/fleet/findings/finding.h"
 #include "userspace/model/utf8.h"
@@ -61,6 +62,11 @@ std::string StateOf(const pb::FleetDrain& drain) {
     waits = waits || host.state() == kAsked || host.state() == kUnderWay;
   }
   return stuck ? "refused" : waits || drain.hosts().empty() ? kUnderWay : kSafe;
+}
+
+// An agent of an earlier release says it once.
+bool IsOld(const pb::DrainAnswer& answer, int64_t age_ns) {
+  return answer.targets() != 0 && age_ns > DrainBook::kAnswerHoldsNs;
 }
 
 // What a host that is drained itself is asked for are its NICs.
@@ -205,7 +211,7 @@ pb::DrainOrders DrainBook::OrdersFor(const std::string& host, int64_t now_ns) {
   return orders;
 }
 
-void DrainBook::Take(const std::string& host, const pb::DrainReport& report) {
+void DrainBook::Take(const std::string& host, const pb::DrainReport& report, int64_t now_ns) {
   for (int i = 0; i < report.answers_size() && i < static_cast<int>(kMost); ++i) {
     const auto entry = drains_.find(report.answers(i).id());
     if (entry == drains_.end()) continue;
@@ -213,7 +219,7 @@ void DrainBook::Take(const std::string& host, const pb::DrainReport& report) {
     const pb::DrainAnswer& answer = report.answers(i);
     const int targets = TargetsFor(host, entry->second.drain);
     if (answer.targets() != 0 && answer.targets() != static_cast<uint32_t>(targets)) continue;
-    entry->second.answers[host] = Bounded(answer);
+    entry->second.answers[host] = {Bounded(answer), now_ns};
     entry->second.left.erase(host);
   }
 }
@@ -221,7 +227,7 @@ void DrainBook::Take(const std::string& host, const pb::DrainReport& report) {
 void DrainBook::Forget(const std::string& host) {
   for (auto& [id, entry] : drains_) {
     const auto answer = entry.answers.find(host);
-    const bool safe = answer != entry.answers.end() && answer->second.state() == pb::DRAIN_STATE_SAFE;
+    const bool safe = answer != entry.answers.end() && answer->second.what.state() == pb::DRAIN_STATE_SAFE;
     if (entry.asked.contains(host) && !safe) entry.left.insert(host);
     if (answer != entry.answers.end()) entry.answers.erase(answer);
   }
@@ -239,7 +245,7 @@ std::vector<uint64_t> DrainBook::ids() const {
 }
 
 pb::FleetDrain DrainBook::Show(uint64_t id, const std::map<std::string, DrainHost>& hosts,
-                               const DrainCrossing& crossing) const {
+                               const DrainCrossing& crossing, int64_t now_ns) const {
   const auto found = drains_.find(id);
   if (found == drains_.end()) return {};
   pb::FleetDrain out = found->second.drain;
@@ -267,8 +273,13 @@ pb::FleetDrain DrainBook::Show(uint64_t id, const std::map<std::string, DrainHos
       line.set_words("its paths cross it, or may, and its configuration does not let the fleet drain: [fleet] allow");
     } else if (answer == found->second.answers.end()) {
       line.set_state(kAsked);
+    } else if (IsOld(answer->second.what, now_ns - answer->second.heard_ns)) {
+      line.set_state(kAsked);
+      line.set_words(
+          absl::StrFormat("it is connected, and answers no more since %.0f s: its agent is stopped, or too late",
+                          static_cast<double>(now_ns - answer->second.heard_ns) / 1e9));
     } else {
-      FillAnswer(answer->second, line);
+      FillAnswer(answer->second.what, line);
     }
   }
   ShowStrangers(crossing, out);

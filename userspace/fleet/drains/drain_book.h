@@ -34,6 +34,7 @@ class DrainBook {
  public:
   static constexpr size_t kMost = 64, kMostAddresses = 200, kMostWords = 300, kMostHeld = 16, kMostFlowBytes = 100,
                           kMostStrangers = 16;
+  static constexpr int64_t kAnswerHoldsNs = 8'000'000'000;  // agents repeat theirs every two seconds
   static constexpr double kMostSeconds = 366.0 * 24 * 3600;
 
   explicit DrainBook(std::string instance) : instance_(std::move(instance)) {}
@@ -58,7 +59,7 @@ class DrainBook {
   // All that this host is asked for, from now on.
   cwfabric::v1::DrainOrders OrdersFor(const std::string& host, int64_t now_ns);
   // Ids that nobody ordered are left out, and so is all beyond the bounds.
-  void Take(const std::string& host, const cwfabric::v1::DrainReport& report);
+  void Take(const std::string& host, const cwfabric::v1::DrainReport& report, int64_t now_ns);
   // Its answers hold no longer: it goes, or comes with a new run. Who had not said that it is safe stays in the way.
   void Forget(const std::string& host);
 
@@ -67,8 +68,9 @@ class DrainBook {
   std::vector<uint64_t> ids() const;
   // With its hosts: those that answered or are asked, and of the others those that are unheard or that `crossing`
   // names, whose paths cross it or may.
+  // An answer that is not repeated within kAnswerHolds is none any more.
   cwfabric::v1::FleetDrain Show(uint64_t id, const std::map<std::string, DrainHost>& hosts,
-                                const DrainCrossing& crossing) const;
+                                const DrainCrossing& crossing, int64_t now_ns) const;
   // By which drain a finding is muted, a phrase; "" = by none. explains: muting.h's, or a test's.
   template <typename Explains>
   std::string MutedBy(const Explains& explains) const {
@@ -80,8 +82,12 @@ class DrainBook {
 
  private:
   struct Entry {
-    cwfabric::v1::FleetDrain drain;                            // without hosts
-    std::map<std::string, cwfabric::v1::DrainAnswer> answers;  // by host
+    cwfabric::v1::FleetDrain drain;  // without hosts
+    struct Answer {
+      cwfabric::v1::DrainAnswer what;
+      int64_t heard_ns = 0;
+    };
+    std::map<std::string, Answer> answers;  // by host
     std::set<std::string> asked;
     std::set<std::string> left;  // hosts that were asked, and went before they said that it is safe
     size_t uncovered = 0;        // ports that there is no room for

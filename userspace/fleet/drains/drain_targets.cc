@@ -31,6 +31,22 @@ DrainTargets OfSwitch(const pb::FleetSwitch& s, const DrainFabric& fabric) {
   return {.scope = DrainScope::kSwitch, .name = s.name(), .addresses = {addresses.begin(), addresses.end()}};
 }
 
+// Between two switches alone traces show a third one as two, one for each direction: half of it is not safe to pull.
+absl::Status CheckWhole(const pb::FleetSwitch& s, const pb::FleetTopologyReply& topology) {
+  std::set<std::string> before, after;
+  for (const pb::FleetLink& link : topology.links()) {
+    if (link.to() == s.name()) before.insert(link.from());
+    if (link.from() == s.name()) after.insert(link.to());
+  }
+  if (s.named() || before.empty() || after.empty()) return absl::OkStatus();
+  const bool back = std::any_of(before.begin(), before.end(), [&](const auto& other) { return after.contains(other); });
+  if (back) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      s.name(), " may be half of a switch: packets come to it from ", absl::StrJoin(before, ", "), " and go to ",
+      absl::StrJoin(after, ", "),
+      " alone. Name the switch with all its ports in fabric_file of cwfleetd.toml, or drain its links one by one"));
+}
+
 DrainTargets OfLink(const pb::FleetLink& link, const pb::FleetTopologyReply& topology) {
   DrainTargets out{.scope = DrainScope::kLink,
                    .name = absl::StrCat(link.from(), " > ", link.to(), " at ", link.port()),
@@ -114,7 +130,9 @@ absl::StatusOr<DrainTargets> FindTargets(const std::string& kind, const std::str
   const std::string name = kind == "link" ? PortOf(given, topology) : std::string(absl::StripPrefix(given, kind + " "));
   if (kind == "switch") {
     for (const pb::FleetSwitch& s : topology.switches()) {
-      if (s.name() == name || Has(s.addresses(), name)) return OfSwitch(s, fabric);
+      if (s.name() != name && !Has(s.addresses(), name)) continue;
+      if (absl::Status whole = CheckWhole(s, topology); !whole.ok()) return whole;
+      return OfSwitch(s, fabric);
     }
     return absl::NotFoundError(absl::StrCat("no switch ", name, "; see cwctl fleet topology"));
   }

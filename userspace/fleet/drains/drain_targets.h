@@ -32,6 +32,7 @@ struct DrainTargets {
 // comes with it where it can be told), "switch" (name or one of its addresses), "host": its NICs, but for addresses
 // that are a switch's or another host's, too, which the note names. NotFound says where to look; InvalidArgument:
 // another kind; FailedPrecondition: no address is the host's alone.
+// FailedPrecondition, too: a switch of which traces may show one half alone.
 // A switch is what the topology has, and what `fabric.switches` joins with it.
 struct DrainFabric {
   cwfabric::v1::FleetTopologyReply topology;

@@ -14,9 +14,8 @@ absl::Status DepartedNics::Look(uint64_t removals) {
   if (removals_ == removals) return absl::OkStatus();
   const absl::StatusOr<std::vector<HostSeen>> hosts = store_.Hosts();
   if (!hosts.ok()) return hosts.status();
-  std::set<Addr> nics;
+  std::set<Addr> nics, kept;
   for (const HostSeen& seen : *hosts) {
-    if (seen.facts.removed_ns == 0) continue;
     const absl::StatusOr<HostView> view = store_.LatestAt(seen.host, absl::GetCurrentTimeNanos(), absl::ZeroDuration());
     if (!view.ok()) continue;
     for (const Document& document : view->documents) {
@@ -24,12 +23,16 @@ absl::Status DepartedNics::Look(uint64_t removals) {
       if (document.kind != "inventory" || !inventory.ParseFromString(document.bytes)) continue;
       for (const cwfabric::v1::NicFacts& nic : inventory.nics()) {
         for (const std::string& bytes : nic.addresses()) {
-          if (const std::optional<Addr> address = AddressOf(bytes); address) nics.insert(*address);
+          if (const std::optional<Addr> address = AddressOf(bytes); address) {
+            kept.insert(*address);
+            if (seen.facts.removed_ns != 0) nics.insert(*address);
+          }
         }
       }
     }
   }
   nics_ = std::move(nics);
+  kept_ = std::move(kept);
   removals_ = removals;
   return absl::OkStatus();
 }

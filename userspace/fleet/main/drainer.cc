@@ -179,22 +179,23 @@ absl::StatusOr<std::vector<pb::FleetDrain>> Drainer::ShowAll() {
   if (!looked.ok()) return looked.status();
   const absl::StatusOr<std::map<std::string, DrainHost>> hosts = HostsToAsk();
   if (!hosts.ok()) return hosts.status();
-  std::set<Addr> departed;
+  std::set<Addr> kept;  // of hosts that are not back yet, or were removed
   {
     const std::lock_guard lock(departed_mutex_);
     if (const absl::Status known = departed_.Look(uplink_.removals()); !known.ok()) return known;
-    departed = departed_.nics();
+    kept = departed_.kept();
   }
   std::vector<pb::FleetDrain> drains;
   const std::lock_guard lock(mutex_);
   for (size_t i = 0; i < to_look.size(); ++i) {
     DrainCrossing who{.hosts = std::move((*looked)[i].hosts)};
     for (const auto& [address, host] : (*looked)[i].strangers) {
-      if (!departed.contains(address)) who.strangers[address.ToString()] = host;
+      if (!kept.contains(address)) who.strangers[address.ToString()] = host;
     }
     crossing_[to_look[i]] = {.looked = absl::Now(), .who = std::move(who)};
   }
-  for (const uint64_t id : book_.ids()) drains.push_back(book_.Show(id, *hosts, crossing_[id].who));
+  for (const uint64_t id : book_.ids())
+    drains.push_back(book_.Show(id, *hosts, crossing_[id].who, absl::GetCurrentTimeNanos()));
   std::erase_if(crossing_, [&](const auto& of) { return book_.Find(of.first) == nullptr; });
   return drains;
 }
@@ -277,7 +278,7 @@ pb::DrainOrders Drainer::OrdersFor(const std::string& host) {
 
 void Drainer::Take(const std::string& host, const pb::DrainReport& report) {
   const std::lock_guard lock(mutex_);
-  book_.Take(host, report);
+  book_.Take(host, report, absl::GetCurrentTimeNanos());
 }
 
 void Drainer::Forget(const std::string& host) {
