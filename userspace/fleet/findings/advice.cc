@@ -57,9 +57,9 @@ const char* Template(Cause cause) {
     case Cause::kReportsRefused:
       return "Set the host's clock. See why its reports do not count: cwctl fleet hosts.";
     case Cause::kNicNotMeasured:
-      return "On the host: cwctl doctor names what is in the way.";
+      return "See on the host what is in the way: cwctl doctor.";
     case Cause::kPacketSize:
-      return "Keep flows off it: {drain}. Compare the MTU of its ports with that of the NICs: cwctl nics on a host.";
+      return "Keep flows off it: {drain}. Compare the MTU of its ports with the NICs', on a host: cwctl nics.";
   }
   return "";
 }
