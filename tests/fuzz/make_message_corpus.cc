@@ -84,6 +84,7 @@ int main(int argc, char** argv) {
   const cw::NicReport report{.tag = 2, .silent = true};
   write("nics_one", cw::probe::NicReports{{report}});
   write("question_one", cw::probe::ClassQuestion{.slot = 3, .answer = true, .token = 7});
+  write("measures_one", cw::probe::NicMeasures{.nic = cw::Addr{}, .measures = true});
   write("gaps_one", cw::probe::GapReport{true, {{.qpn = 0x1a2b, .known = true, .gaps = 3, .packets = 900}}});
   write("chunks_one", cw::probe::ChunkArrivals{9, {chunk}});
   write("death_one", cw::probe::PathDeath{.slot = 3, .qpns = {0xffffff}});

@@ -74,6 +74,8 @@ std::vector<Body> Examples() {
           GapReport{},
           GapReport{false, std::vector(kMaxGapsPerMessage, GapReport::Flow{.qpn = 7})},
           SizeReport{},
+          NicMeasures{},
+          NicMeasures{Addr::FromV4(0x0a000101), true},
           SizeReport{true, 15, 4160, UINT32_MAX, 4200, "enp129s0f0np0v1"},
           ChunkArrivals{},
           ChunkArrivals{7, std::vector(kMaxChunkArrivalsPerMessage, kArrival)}};
@@ -283,6 +285,16 @@ TEST(ProbeMessages, WhatASizeReportDoesNotMeanIsRefused) {
   for (const size_t at : {2, 3, 4, 5, 17, 30}) {  // count, answer, slot, an unprintable name, one behind its end
     std::vector<uint8_t> bad = *bytes;
     bad[at] = at == 30 ? 'x' : 0x81;
+    EXPECT_TRUE(absl::IsInvalidArgument(DecodeBody(bad).status())) << at;
+  }
+}
+
+TEST(ProbeMessages, AWordOnANicIsYesOrNo) {
+  const auto bytes = EncodeBody(NicMeasures{.nic = Addr::FromV4(0x0a000101), .measures = true});
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  for (const size_t at : {2, 20, 21, 23}) {  // count, the word, zeros
+    std::vector<uint8_t> bad = *bytes;
+    bad[at] = 2;
     EXPECT_TRUE(absl::IsInvalidArgument(DecodeBody(bad).status())) << at;
   }
 }

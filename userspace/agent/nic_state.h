@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "userspace/agent/nics/nic_nodes.h"
@@ -76,9 +77,12 @@ inline std::string NicState::Note() const {
 using NicTable = std::vector<NicState>;  // in the order of the configuration
 
 // nullptr: none of ours.
-inline NicState* NicOf(NicTable& nics, uint32_t ifindex) {
+inline const NicState* NicOf(const NicTable& nics, uint32_t ifindex) {
   const auto nic = std::find_if(nics.begin(), nics.end(), [&](const NicState& n) { return n.ifindex == ifindex; });
   return nic == nics.end() ? nullptr : &*nic;
+}
+inline NicState* NicOf(NicTable& nics, uint32_t ifindex) {
+  return const_cast<NicState*>(NicOf(std::as_const(nics), ifindex));
 }
 
 }  // namespace cw::agent

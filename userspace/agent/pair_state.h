@@ -80,6 +80,8 @@ struct SlotState {
 };
 
 struct PairState {
+  static constexpr int64_t kBlindHoldsNs = 30'000'000'000;  // many peers hear of it in turn
+
   uint32_t index = 0;
   PairKey key;
   uint32_t ifindex = 0;
@@ -112,6 +114,7 @@ struct PairState {
   std::string peer_nic;                          // … and its name there
   int64_t size_heard_ns = 0, size_asked_ns = 0;  // monotonic: of sizes; 0: never
   int64_t size_hurried_ns = 0;                   // when data was not acknowledged last; 0: never
+  int64_t peer_blind_ns = 0;                     // when its agent said last that it does not see its NIC; 0: it does
   std::string mtu_trouble;                       // what the MTUs of the two NICs do not let pass, ""
   bool active = false;
   bool measures_clock = false;                            // one of those that fleet time rests on …
@@ -142,6 +145,8 @@ struct PairState {
     return e;
   }
 
+  // The agent of the peer says that its programs do not see the packets of its NIC.
+  bool PeerIsBlind(int64_t now_ns) const { return peer_blind_ns != 0 && now_ns - peer_blind_ns < kBlindHoldsNs; }
   // All paths are silent in the class of the flows, and another class passes.
   bool ClassStands(int64_t now_ns) const { return pause.Stands(now_ns); }
   bool ByNics() const { return stamps.kind() == sync::StampKind::kHardware; }

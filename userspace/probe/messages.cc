@@ -23,7 +23,8 @@ enum Kind : uint8_t {
   kQuestion = 10,
   kChunks = 11,
   kGaps = 12,
-  kSize = 13
+  kSize = 13,
+  kMeasures = 14
 };
 
 constexpr uint32_t kMask24 = 0xffffff;
@@ -231,6 +232,14 @@ absl::StatusOr<std::vector<uint8_t>> Encode(const SizeReport& report) {
   w.Put(report.token, 4);
   w.Put(report.mtu, 4);
   for (size_t i = 0; i < kNicNameLen; ++i) w.Put(i < report.nic.size() ? static_cast<uint8_t>(report.nic[i]) : 0, 1);
+  return w.Take();
+}
+
+absl::StatusOr<std::vector<uint8_t>> Encode(const NicMeasures& note) {
+  Writer w(kMeasures, 0);
+  PutAddr(w, note.nic);
+  w.Put(note.measures ? 1 : 0, 1);
+  w.Put(0, 3);
   return w.Take();
 }
 
@@ -508,6 +517,15 @@ Addr GetAddr(Reader& r) {
   return address;
 }
 
+absl::StatusOr<Body> DecodeMeasures(Reader r, size_t count) {
+  if (count != 0 || r.left() != kNicMeasuresLen) return absl::InvalidArgumentError("word on a NIC of a wrong length");
+  NicMeasures note{.nic = GetAddr(r)};
+  const uint64_t measures = r.Get(1);
+  if (measures > 1 || r.Get(3) != 0) return absl::InvalidArgumentError("word on a NIC that is neither yes nor no");
+  note.measures = measures == 1;
+  return note;
+}
+
 absl::StatusOr<Body> DecodeNicReports(Reader r, size_t count) {
   if (r.left() != count * kNicReportLen) return absl::InvalidArgumentError("NIC reports of a wrong length");
   NicReports b;
@@ -591,6 +609,8 @@ absl::StatusOr<Body> DecodeBody(absl::Span<const uint8_t> bytes) {
       return DecodeGaps(r, count);
     case kSize:
       return DecodeSize(r, count);
+    case kMeasures:
+      return DecodeMeasures(r, count);
     default:
       return absl::UnimplementedError(absl::StrFormat("message body of unknown kind %d", kind));
   }

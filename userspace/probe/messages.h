@@ -164,8 +164,16 @@ struct SizeReport {
   bool operator==(const SizeReport&) const = default;
 };
 
+// Whether the sender's programs see the packets of this NIC of its host. Where they do not, its probes do not leave as
+// such and nothing is answered there: that is no silence of its paths. Bytes: address (16), 1 for "they do", 0 (3).
+struct NicMeasures {
+  Addr nic;
+  bool measures = false;
+  bool operator==(const NicMeasures&) const = default;
+};
+
 using Body = std::variant<SampleBatch, ClockBatch, Hello, ClockClaim, TripBatch, LinkBatch, PathDeath, NicReports,
-                          ClassQuestion, ChunkArrivals, GapReport, SizeReport>;
+                          ClassQuestion, ChunkArrivals, GapReport, SizeReport, NicMeasures>;
 
 inline constexpr size_t kBodyHeaderLen = 4;
 inline constexpr size_t kSampleLen = 16;
@@ -185,6 +193,7 @@ inline constexpr size_t kMaxQpnsPerMessage = (CW_MSG_MAX - kBodyHeaderLen - kPat
 inline constexpr size_t kClassQuestionLen = 8;
 inline constexpr size_t kNicNameLen = 16;
 inline constexpr size_t kSizeReportLen = 12 + kNicNameLen;
+inline constexpr size_t kNicMeasuresLen = 20;
 inline constexpr size_t kGapHeaderLen = 4;
 inline constexpr size_t kGapLen = 12;
 inline constexpr size_t kMaxGapsPerMessage = (CW_MSG_MAX - kBodyHeaderLen - kGapHeaderLen) / kGapLen;  // 90

@@ -40,12 +40,6 @@ uint32_t LargestPacket(const FlowKey& key, uint32_t path_mtu) {
   return path_mtu == 0 ? 0 : path_mtu + (key.src.is_v4() ? 20 : 40) + 8 + 12 + 4;
 }
 
-const NicState* Find(const NicTable& nics, uint32_t ifindex) {
-  const auto found =
-      std::find_if(nics.begin(), nics.end(), [&](const NicState& nic) { return nic.ifindex == ifindex; });
-  return found == nics.end() ? nullptr : &*found;
-}
-
 // What the MTUs of both NICs let pass where one is too small for what the other may send; 0: they fit.
 uint32_t LargestOfNics(const PairState& pair, const NicState& nic) {
   const bool v4 = pair.key.local.is_v4(), known = nic.mtu > 0 && pair.peer_mtu > 0;
@@ -97,7 +91,7 @@ void Causes::Look(const control::Observation& seen) {
     if (!index) continue;
     book_.LookAtPair(*index, pair, *store_.At(*index));
     const PairState* state = FindIn(pairs_, *index);
-    const NicState* nic = state == nullptr ? nullptr : Find(nics_, state->ifindex);
+    const NicState* nic = state == nullptr ? nullptr : NicOf(nics_, state->ifindex);
     for (uint8_t s = 0; nic != nullptr && s < kMaxSlots; ++s) {
       const uint32_t arrives = state->slot[s].size.arrives();
       book_.PathCarries(*index, s, arrives > 0 ? arrives : LargestOfNics(*state, *nic));
@@ -107,7 +101,7 @@ void Causes::Look(const control::Observation& seen) {
     const PairState* pair = FindIn(pairs_, flow.tx.pair);
     if (!SendsData(flow) || pair == nullptr) continue;
     // Its acknowledgements are not seen where the programs are gone.
-    const NicState* nic = Find(nics_, pair->ifindex);
+    const NicState* nic = NicOf(nics_, pair->ifindex);
     if (nic != nullptr && !nic->judges()) continue;
     const WireGaps::Count gaps = wire_gaps_.Look(flow.tx.pair, key, flow.answers.seq_naks, flow.flow().packets);
     book_.LookAtFlow(flow.tx.pair, {.key = key,
