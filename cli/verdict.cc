@@ -26,6 +26,10 @@ Verdict VerdictOf(const cwfabric::v1::StatusReply& status) {
   }
   for (const auto& peer : status.peers()) {
     if (!measures) break;
+    if (!peer.blind_text().empty()) {
+      bad.push_back(absl::StrCat(peer.name(), ": ", peer.blind_text()));
+      continue;
+    }
     // Paths that all fall silent together are called dead by nobody: it may be the peer.
     if (peer.last_reply_ago_s() > kOldDataS)
       bad.push_back(absl::StrCat(peer.name(), " is silent for ", DurationText(peer.last_reply_ago_s())));

@@ -3,6 +3,7 @@
 // blames no peer.
 #include <bpf/bpf.h>
 #include <bpf/libbpf.h>
+#include <linux/if_link.h>
 #include <linux/pkt_cls.h>
 #include <net/if.h>
 
@@ -12,6 +13,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "cli/verdict.h"
 #include "maps/names.h"
 #include "maps/unique_fd.h"
 #include "tests/lab/agent_matrix.h"
@@ -82,6 +84,35 @@ class HostHooks : public AgentOnFabric {
                   return done ? absl::OkStatus() : absl::ErrnoToStatus(errno, "attach or detach a tc program");
                 }).ok());
   }
+  // An XDP program that passes everything, in place of the agent's; false: takes it away.
+  void ReplaceXdp(int host, bool replace) {
+    const bpf_insn code[] = {
+        {.code = BPF_ALU64 | BPF_MOV | BPF_K, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = XDP_PASS},
+        {.code = BPF_JMP | BPF_EXIT, .dst_reg = 0, .src_reg = 0, .off = 0, .imm = 0}};
+    const maps::UniqueFd program(bpf_prog_load(BPF_PROG_TYPE_XDP, "other", "GPL", code, 2, nullptr));
+    ASSERT_TRUE(program.ok()) << strerror(errno);
+    const std::string detach = absl::StrCat("bpftool link detach pinned ", Pins(host), "/xdp_* >/dev/null");
+    EXPECT_TRUE(RunInNetns(testbed->fabric().HostNetns(host), [&] {
+                  const auto ifindex = static_cast<int>(if_nametoindex("eth0"));
+                  // The agent looks each second, and may be quicker for once.
+                  for (int tries = 0; tries < 10; ++tries) {
+                    if (!replace && bpf_xdp_detach(ifindex, 0, nullptr) == 0) return absl::OkStatus();
+                    if (replace && std::system(detach.c_str()) == 0 &&
+                        bpf_xdp_attach(ifindex, program.get(), XDP_FLAGS_UPDATE_IF_NOEXIST, nullptr) == 0)
+                      return absl::OkStatus();
+                  }
+                  return absl::InternalError("replace XDP");
+                }).ok());
+  }
+  std::string BlindText(int host) {
+    const auto status = testbed->agent(host).Status();
+    EXPECT_TRUE(status.ok()) << status.status();
+    if (!status.ok()) return "";
+    for (const auto& peer : status->peers()) {
+      if (!peer.blind_text().empty()) return peer.blind_text();
+    }
+    return "";
+  }
   bool Said(const std::string& text) {
     for (const Mark& event : testbed->Events(began_ns_, "nic")) {
       if (absl::StrContains(event.text, text)) return true;
@@ -147,6 +178,23 @@ TEST_F(HostHooks, AProgramBeforeOursThatDropsIsNamed) {
   }));
   ASSERT_NO_FATAL_FAILURE(DropBeforeAll(0, false));
   EXPECT_TRUE(Eventually([&] { return Trouble(0).empty(); })) << Trouble(0);
+  ExpectNobodyElseIsBlamed();
+}
+
+// Nothing answers there, and its peers know why.
+TEST_F(HostHooks, PeersOfAHostWithoutItsProgramsCallItNotSilent) {
+  ASSERT_NO_FATAL_FAILURE(UpWithTraffic());
+  ASSERT_NO_FATAL_FAILURE(ReplaceXdp(0, true));
+  EXPECT_TRUE(Eventually([&] { return absl::StrContains(Trouble(0), "another XDP program"); })) << Trouble(0);
+  EXPECT_TRUE(Eventually([&] { return !BlindText(1).empty(); }));
+  // Longer than peers wait until they call one silent.
+  Hold(absl::Seconds(6));
+  EXPECT_FALSE(BlindText(1).empty());
+  EXPECT_EQ(cli::VerdictOf(*testbed->agent(1).Status()).text.find("silent"), std::string::npos);
+  ExpectNobodyElseIsBlamed();
+  ASSERT_NO_FATAL_FAILURE(ReplaceXdp(0, false));
+  EXPECT_TRUE(Eventually([&] { return BlindText(1).empty(); }));
+  ExpectAllGoesOn();
   ExpectNobodyElseIsBlamed();
 }
 

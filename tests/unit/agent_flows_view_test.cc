@@ -202,6 +202,7 @@ class StatusViewPart : public FlowsViewPart {
       {.discovery = [this](uint32_t) { return &discovery_; },
        .silent = [](const PairKey&) { return true; },
        .carried = [](const PairKey&) { return false; },
+       .do_not_leave = [](uint32_t) { return false; },
        .add_transport = [](const NicState&, v1::NicStatus& out) { out.set_transport("kernel"); },
        .add_others = [](v1::StatusReply&) {},
        .counters = [] { return absl::StatusOr<cw_counters>(cw_counters{.probe_ring_full = 3}); },

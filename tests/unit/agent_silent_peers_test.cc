@@ -68,8 +68,8 @@ class PeerWatchTest : public testing::Test {
   }
 
   OnePair host_;
-  NicTable nics_;
-  PeerWatch watch_{host_.pairs, nics_, host_.events};
+  uint32_t unseen_ = 0;  // rounds
+  PeerWatch watch_{host_.pairs, host_.nics, host_.events, [this](const PairState&) { return unseen_; }};
   control::PathSilence::Look look_{.round = 1, .interval_ns = kSecond / 10, .probed = 1};
   int64_t now_ns_ = 5 * kSecond;
 };
@@ -88,6 +88,33 @@ TEST_F(PeerWatchTest, NamesThePeerWhenItBeginsAndWhenItEnds) {
   const std::vector<telemetry::Event> ended = host_.events.Take();
   ASSERT_EQ(ended.size(), 1u);
   EXPECT_THAT(ended[0].text, testing::HasSubstr("h2 answers again"));
+}
+
+// A route, a neighbour entry or a firewall of this host: the peer's hardware is not to blame.
+TEST_F(PeerWatchTest, SaysThatProbesDoNotLeaveThisHost) {
+  host_.pair().last_reply_ns = kSecond;
+  Pass(5, true);
+  unseen_ = 3;  // on their path to the program
+  Pass(2, true);
+  EXPECT_FALSE(watch_.DoNotLeave(host_.index));
+  unseen_ = 40;
+  Pass(6, false);
+  EXPECT_TRUE(watch_.DoNotLeave(host_.index));
+  const std::vector<telemetry::Event> begun = host_.events.Take();
+  ASSERT_EQ(begun.size(), 1u);
+  EXPECT_THAT(begun[0].text, testing::HasSubstr("probes do not leave this host"));
+  unseen_ = 0;
+  Pass(2, true);
+  EXPECT_FALSE(watch_.DoNotLeave(host_.index));
+}
+
+// The peer's agent said so itself.
+TEST_F(PeerWatchTest, APeerWhoseNicIsNotMeasuredIsNotSilent) {
+  host_.pair().last_reply_ns = kSecond;
+  Pass(5, true);
+  host_.pair().peer_blind_ns = now_ns_;
+  Pass(10, false);
+  EXPECT_TRUE(host_.events.Take().empty());
 }
 
 // It has seen nothing, so it says nothing of anybody.

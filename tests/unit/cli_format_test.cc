@@ -167,6 +167,11 @@ TEST(Verdicts, NameWhatLargePacketsDoNotPass) {
   peer.set_paths_live(4);
   peer.set_mtu_text("h2's eth0 has MTU 1500, h1's eth0 4200: packets above 1500 bytes do not pass");
   EXPECT_EQ(VerdictOf(status).text, peer.mtu_text());
+  peer.clear_mtu_text();
+  peer.set_name("h1");
+  peer.set_last_reply_ago_s(60);
+  peer.set_blind_text("its agent's programs do not see the packets of its NIC 10.0.1.1");
+  EXPECT_EQ(VerdictOf(status).text, "h1: " + peer.blind_text()) << "and not silent";
 }
 
 TEST(Format, PortsBehindSilentSwitchesAreNotSoldAsPaths) {

@@ -241,6 +241,7 @@ class Agent final : public api::AgentView {
   std::unique_ptr<Rerolls> rerolls_;
   std::unique_ptr<Carriers> carriers_;
   std::unique_ptr<Hooks> hooks_;
+  std::unique_ptr<BlindNotes> blind_notes_;
   std::unique_ptr<Addresses> addresses_;
   std::unique_ptr<dataplane::LinkNews> link_news_;
   std::unique_ptr<AddressWatch> address_watch_;

@@ -7,6 +7,7 @@
 #include "userspace/agent/insight/causes.h"
 #include "userspace/agent/insight/chunks.h"
 #include "userspace/agent/intake.h"
+#include "userspace/agent/nics/blind_notes.h"
 #include "userspace/agent/nics/nic_failover.h"
 #include "userspace/agent/paths/path_news.h"
 #include "userspace/agent/paths/probe_news.h"
@@ -44,6 +45,8 @@ absl::Status Agent::OpenIntake() {
       [this](auto& pair, const auto& gaps) { causes_->OnGapReport(pair, gaps, MonotonicNs()); });
   intake_->OnMessage<probe::SizeReport>(
       [this](auto& pair, const auto& report) { sizes_->OnReport(pair, report, MonotonicNs()); });
+  intake_->OnMessage<probe::NicMeasures>(
+      [this](auto& pair, const auto& note) { blind_notes_->OnNote(pair, note, MonotonicNs()); });
   intake_->OnMessage<probe::ChunkArrivals>(
       [this](auto& pair, const auto& chunks) { chunks_->OnArrivals(pair, chunks); });
   return intake_->Open(

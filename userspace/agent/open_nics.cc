@@ -17,6 +17,7 @@
 #include "userspace/agent/nic_address.h"
 #include "userspace/agent/nics/address_watch.h"
 #include "userspace/agent/nics/addresses.h"
+#include "userspace/agent/nics/blind_notes.h"
 #include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/nics/carry_kernel.h"
 #include "userspace/agent/nics/first_attach.h"
@@ -202,6 +203,7 @@ absl::Status Agent::OpenHooks() {
           .rounds = [this](const NicState& nic) { return RoundsOf(nic, pairs_, control_->session(), *engine_); },
           .restore_pins = [this] { return dataplane_->RestorePins(); },
           .off = [this] { return modes_->mode() == Mode::kOff; }});
+  blind_notes_ = std::make_unique<BlindNotes>(pairs_, nics_, *mail_, journal_);
   return absl::OkStatus();
 }
 

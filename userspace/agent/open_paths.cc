@@ -25,6 +25,7 @@
 #include "userspace/agent/lease.h"
 #include "userspace/agent/link_file.h"
 #include "userspace/agent/modes.h"
+#include "userspace/agent/nics/blind_notes.h"
 #include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/nics/nic_clocks.h"
 #include "userspace/agent/nics/nic_failover.h"
@@ -124,6 +125,7 @@ absl::Status Agent::OpenPairs() {
     causes_->Forget(pair);
     nic_failover_->Forget(pair);
     unseen_->Forget(pair);
+    if (blind_notes_ != nullptr) blind_notes_->Forget(pair);
     tails_->Forget(pair);
   };
   pair_keeper_ = std::make_unique<PairKeeper>(
@@ -151,7 +153,12 @@ void Agent::OpenPaths() {
   const auto hops = [this](uint32_t pair, uint8_t slot) { return HopsOf(pair, slot); };
   samples_ = std::make_unique<FlowSamples>(pairs_, flows_, engine_->mesh(), *mail_, *clock_, monotonic_,
                                            [this] { return modes_->ActsAtAll(); });
-  peer_watch_ = std::make_unique<PeerWatch>(pairs_, nics_, journal_);
+  peer_watch_ = std::make_unique<PeerWatch>(pairs_, nics_, journal_, [this](const PairState& pair) {
+    const cw_pair& shared = *engine_->mesh().shared(pair.index);
+    const bool same = probe::Load(shared.tx_session) == control_->session();
+    const uint32_t sent = engine_->RoundOf(pair.index);
+    return sent == 0 ? 0 : sent - (same ? probe::Load(shared.cur_round) : 0);
+  });
   dry_run_ = std::make_unique<DryRun>(pairs_, flows_, qps_, engine_->mesh(), peer_names_, monotonic_, journal_,
                                       DryRun::Asks{.hops = hops, .acts = [this] { return modes_->ActsAtAll(); }});
   OpenScopes();
@@ -279,6 +286,7 @@ void Agent::OpenViews() {
           .discovery = [this](uint32_t pair) { return engine_->discovery(pair); },
           .silent = [this](const PairKey& pair) { return nic_failover_->Silent(pair); },
           .carried = [this](const PairKey& pair) { return nic_failover_->Carried(pair); },
+          .do_not_leave = [this](uint32_t pair) { return peer_watch_->DoNotLeave(pair); },
           .add_transport = [this](const NicState& nic, api::v1::NicStatus& out) { verbs_->AddTransport(nic, out); },
           .add_others =
               [this](api::v1::StatusReply& reply) {

@@ -8,6 +8,7 @@ namespace cw::agent {
 class Addresses;
 class AddressWatch;
 class BalanceMoves;
+class BlindNotes;
 class Breaker;
 class CarryKernel;
 class Carriers;

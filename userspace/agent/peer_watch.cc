@@ -45,15 +45,24 @@ SilentPeers::Seen PeerWatch::SeenOf(const PairState& pair) const {
   return seen;
 }
 
+// The probes to none of its NICs leave.
+bool PeerWatch::AllStay(const std::string& peer) const {
+  return std::all_of(pairs_.begin(), pairs_.end(),
+                     [&](const auto& entry) { return entry.second->peer != peer || DoNotLeave(entry.first); });
+}
+
 void PeerWatch::Look(int64_t now_ns) {
   if (now_ns - looked_ns_ < kLookNs) return;
   looked_ns_ = now_ns;
+  std::erase_if(unseen_looks_, [&](const auto& entry) { return !pairs_.contains(entry.first); });
   std::vector<SilentPeers::Seen> seen;
   for (const auto& [index, pair] : pairs_) {
-    // What our own programs do not see is no peer's silence.
-    const auto nic =
-        std::find_if(nics_.begin(), nics_.end(), [&](const auto& n) { return n.ifindex == pair->ifindex; });
-    if (nic == nics_.end() || !nic->attached || nic->has_programs()) seen.push_back(SeenOf(*pair));
+    // What our own programs do not see is no peer's silence, nor what the peer's do not.
+    const NicState* nic = NicOf(nics_, pair->ifindex);
+    const bool blind = nic != nullptr && nic->attached && !nic->has_programs();
+    if (!blind && !pair->PeerIsBlind(now_ns)) seen.push_back(SeenOf(*pair));
+    const bool stay = !blind && nic != nullptr && nic->link_up && rounds_unseen_(*pair) >= kUnseenRounds;
+    stay ? (void)++unseen_looks_[index] : (void)unseen_looks_.erase(index);
   }
   std::vector<std::string> begun;
   std::set<std::string> peers;
@@ -71,12 +80,14 @@ void PeerWatch::Look(int64_t now_ns) {
                  .peer = change.peer});
   }
   if (begun.empty()) return;
+  const bool stay = std::all_of(peers.begin(), peers.end(), [&](const std::string& peer) { return AllStay(peer); });
   events_.Log({.type = "path",
                .severity = telemetry::Severity::kAlert,
                .text = absl::StrFormat(
-                   "%s silent: no path answered for %.1f s; the host, its agent, its NIC or its cable, and no "
-                   "path is blamed for it",
-                   PeersText(begun) + (begun.size() == 1 ? " is" : " are"), static_cast<double>(longest_ns) / 1e9),
+                   "%s silent: no path answered for %.1f s; %s, and no path is blamed for it",
+                   PeersText(begun) + (begun.size() == 1 ? " is" : " are"), static_cast<double>(longest_ns) / 1e9,
+                   stay ? "probes do not leave this host: no route, nobody answers for the address, or a firewall"
+                        : "the host, its agent, its NIC or its cable"),
                .peer = peers.size() == 1 ? *peers.begin() : "",
                .evidence = {{"silent_peers", absl::StrJoin(begun, " ")}}});
 }

@@ -6,6 +6,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
 
 #include "userspace/agent/event_sink.h"
 #include "userspace/agent/nic_state.h"
@@ -16,18 +20,31 @@ namespace cw::agent {
 
 class PeerWatch {
  public:
-  // All of them outlive it.
-  PeerWatch(const PairTable& pairs, const NicTable& nics, EventSink& events)
-      : pairs_(pairs), nics_(nics), events_(events) {}
+  // rounds_unseen: of probes to this pair that were sent and that our own program has not seen leave. All of them
+  // outlive it.
+  PeerWatch(const PairTable& pairs, const NicTable& nics, EventSink& events,
+            std::function<uint32_t(const PairState& pair)> rounds_unseen)
+      : pairs_(pairs), nics_(nics), events_(events), rounds_unseen_(std::move(rounds_unseen)) {}
 
+  // Its probes end within this host: no route, nobody answers for the peer's address, or a firewall.
+  bool DoNotLeave(uint32_t pair) const {
+    const auto at = unseen_looks_.find(pair);
+    return at != unseen_looks_.end() && at->second >= kUnseenLooks;
+  }
   void Look(int64_t now_ns);  // CLOCK_MONOTONIC; looks once a second, however often it is called
 
  private:
+  static constexpr uint32_t kUnseenRounds = 4;  // one or two may be on their path to the program
+  static constexpr int kUnseenLooks = 2;        // in a row
+
   SilentPeers::Seen SeenOf(const PairState& pair) const;
+  bool AllStay(const std::string& peer) const;
 
   const PairTable& pairs_;
   const NicTable& nics_;
   EventSink& events_;
+  const std::function<uint32_t(const PairState& pair)> rounds_unseen_;
+  std::map<uint32_t, int> unseen_looks_;  // by pair
   SilentPeers silent_;
   int64_t looked_ns_ = 0;
 };

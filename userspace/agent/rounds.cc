@@ -25,6 +25,7 @@
 #include "userspace/agent/lease.h"
 #include "userspace/agent/modes.h"
 #include "userspace/agent/nics/addresses.h"
+#include "userspace/agent/nics/blind_notes.h"
 #include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/nics/hooks.h"
 #include "userspace/agent/paths/damping.h"
@@ -155,6 +156,7 @@ absl::Span<const Agent::Step> Agent::Step::OfSecond() {
       {"carriers", [](Agent& a, int64_t) { a.carriers_->LookAtAll(); }},
       {"addresses", [](Agent& a, int64_t) { a.addresses_->LookAtAll(); }},
       {"hooks", [](Agent& a, int64_t) { a.hooks_->LookAtAll(); }},
+      {"blind NICs", [](Agent& a, int64_t) { a.blind_notes_->Send(); }},
       {"MTUs", [](Agent& a, int64_t now_ns) { a.sizes_->LookAtMtus(now_ns); }},
       {"deadlines", [](Agent& a, int64_t) { a.steering_->EndDue(); }},
       {"scopes", [](Agent& a, int64_t) { a.scopes_->EndDue(); }},

@@ -45,6 +45,7 @@
 #include "userspace/agent/modes.h"
 #include "userspace/agent/nics/address_watch.h"
 #include "userspace/agent/nics/addresses.h"
+#include "userspace/agent/nics/blind_notes.h"
 #include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/nics/carry_kernel.h"
 #include "userspace/agent/nics/hooks.h"

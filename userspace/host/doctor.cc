@@ -74,7 +74,8 @@ Check ProgramsCheck(LiveProbe& live, const NicFacts& facts) {
     const std::string gone = ours == 0 ? "programs are" : own_xdp ? "tc egress program is" : "XDP program is";
     return {name, Result::kFail,
             absl::StrCat("the agent's ", gone, " not on this NIC; somebody detached ", ours == 0 ? "them" : "it"),
-            "the agent attaches them again within seconds; cwctl events --type nic shows what is in the way"};
+            "the agent attaches them again within seconds, or in mode off with the next mode (cwctl mode observe); see "
+            "what is in the way: cwctl events --type nic"};
   }
   if (others.empty()) return {name, Result::kOk, ours == 0 ? "none" : "only ours", ""};
   const std::string seen = absl::StrFormat("another owner's: %s", absl::StrJoin(others, ", "));

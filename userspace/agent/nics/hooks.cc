@@ -27,10 +27,10 @@ std::string Missing(const dataplane::HookLook& look) {
 }  // namespace
 
 void Hooks::LookAtAll() {
+  LookAtPins();  // first: what is attached again is pinned there
   for (NicState& nic : nics_) {
     if (nic.attached && !nic.removed) LookAt(nic);
   }
-  LookAtPins();
 }
 
 void Hooks::LookAt(NicState& nic) {

@@ -106,7 +106,7 @@ void PathsView::Count(const PairState& pair, v1::PeerStatus& peer, v1::PathCount
         peer.set_paths_live(peer.paths_live() + 1);
         break;
       case v1::PATH_STATE_SILENT:
-        counts.set_silent(counts.silent() + 1);
+        if (!pair.PeerIsBlind(monotonic_.NowNs())) counts.set_silent(counts.silent() + 1);
         break;
       default:
         break;

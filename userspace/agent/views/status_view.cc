@@ -105,6 +105,13 @@ void StatusView::AddPeers(v1::StatusReply& reply, int64_t now_ns) const {
     if (peer.pairs() == 1 || newer) peer.set_last_reply_ago_s(ago_s);
     AddCause(causes_.Of(pair->key), peer);
     if (!pair->mtu_trouble.empty()) peer.set_mtu_text(pair->mtu_trouble);
+    if (pair->PeerIsBlind(now_ns))
+      peer.set_blind_text(
+          absl::StrCat("its agent's programs do not see the packets of its NIC ", pair->key.remote.ToString()));
+    if (asks_.do_not_leave(index))
+      peer.set_blind_text(absl::StrCat("probes to its NIC ", pair->key.remote.ToString(),
+                                       " do not leave this host: no route, nobody answers for the address, or a "
+                                       "firewall"));
     paths_.Count(*pair, peer, *reply.mutable_paths());
     AddFrozen(*pair, reply);
   }

@@ -36,6 +36,7 @@ class StatusView {
   struct Asks {
     std::function<const probe::Discovery*(uint32_t pair)> discovery;
     std::function<bool(const PairKey&pair)> silent, carried;  // as NIC failover sees it
+    std::function<bool(uint32_t pair)> do_not_leave;          // its probes (PeerWatch)
     std::function<void(const NicState& nic, v1::NicStatus& out)> add_transport;
     std::function<void(v1::StatusReply& reply)> add_others;   // keys, configuration, probes by verbs
     std::function<absl::StatusOr<cw_counters>()> counters;    // of the programs
