@@ -118,6 +118,17 @@ TEST_F(Sizes, AllPathsAreNamedWithinSecondsThoughNothingIsSentAnyMore) {
   EXPECT_THAT(host_.events.Take(), SizeIs(2));
 }
 
+// Its own flows come by the same links, and this end sends nothing that would show it.
+TEST_F(Sizes, AnIdleEndLooksAtOnceWhenThePeerSearches) {
+  Hear({});
+  host_.pair().active = false;
+  Run(3 * kSecond);
+  most_ = most_of_first_ = 1500;
+  Hear({.slot = 3, .bytes = 2048, .token = 7});
+  Run(3 * kSecond);
+  EXPECT_THAT(host_.events.Take(), SizeIs(2));
+}
+
 TEST_F(Sizes, NoSwitchIsNamedWhereNoPathPasses) {
   Hear({});
   Run(3 * kSecond);

@@ -119,6 +119,8 @@ void SizeCheck::OnReport(PairState& pair, const probe::SizeReport& report, int64
   if (report.answer) return pair.slot[report.slot].size.Answered(report.token, report.bytes);
   const NicState* nic = NicOf(nics_, pair.ifindex);
   if (nic == nullptr) return;
+  // It searches: full-size packets did not arrive here. What we send may take the same links back.
+  if (report.token != 0 && report.bytes < FullSize(pair, *nic)) pair.size_hurried_ns = now_ns;
   probe::SizeReport answer = report;
   answer.answer = true;
   answer.mtu = nic->mtu;
