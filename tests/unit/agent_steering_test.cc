@@ -186,7 +186,11 @@ class Wishes : public ::testing::Test {
                       .carried = [](const PairKey&) { return false; },
                       .overflows = [this] { return overflows_; },
                       .unplaced = [this] { return unplaced_; },
+                      .untraced_s = [this](uint32_t) { return untraced_s_; },
+                      .trace_soon = [this](uint32_t) { ++traced_; },
                       .has_qp = [this](const FlowKey& flow) { return qps_.BySentFlow(flow).has_value(); }}};
+  double untraced_s_ = 1;
+  int traced_ = 0;
 };
 
 TEST_F(Wishes, AFlowGoesWhereItIsPutAndBackWhenThatEnds) {
@@ -341,13 +345,41 @@ TEST_F(Wishes, NothingSentForTenSecondsIsToldAsSafe) {
   host_.flows.sent[key].window_bytes = 1000;  // sent over it since the last look
   draining_.Look();
   host_.flows.sent[key].window_bytes = 0;
-  clock_.Advance(9 * kSecond);
-  draining_.Look();
+  const auto look = [&](int seconds) {
+    for (int i = 0; i < seconds; ++i) {
+      clock_.Advance(kSecond);
+      draining_.Look();
+    }
+  };
+  look(9);
   EXPECT_FALSE(draining_.All().drains(0).safe());
-  clock_.Advance(2 * kSecond);
-  draining_.Look();
+  look(2);
   EXPECT_TRUE(draining_.All().drains(0).safe());
   EXPECT_THAT(journal_.log().After(0, 100).back().text, HasSubstr("it is safe to pull"));
+}
+
+// An agent that was stopped, or whose program somebody took away, does not know what was sent meanwhile.
+TEST_F(Wishes, ATimeInWhichNobodyLookedIsNoSilence) {
+  const FlowKey key = host_.AddFlow(records_, 7, 1);
+  ASSERT_TRUE(DrainPath("h2/1", /*now=*/true).ok());
+  Move(key);
+  const auto look = [&](int seconds) {
+    for (int i = 0; i < seconds; ++i) {
+      clock_.Advance(kSecond);
+      draining_.Look();
+    }
+    return draining_.All().drains(0).safe();
+  };
+  EXPECT_FALSE(look(6));
+  clock_.Advance(6 * kSecond);
+  EXPECT_FALSE(look(1));
+  EXPECT_FALSE(look(8));
+  EXPECT_TRUE(look(3));
+  host_.nics[0].settling = 1;
+  EXPECT_FALSE(look(1));
+  host_.nics[0].settling = 0;
+  EXPECT_FALSE(look(9));
+  EXPECT_TRUE(look(2));
 }
 
 // Quiet for ten seconds each time; what is in the way otherwise.
@@ -378,6 +410,16 @@ TEST_F(Wishes, SilenceAloneIsNotSafe) {
   overflows_ = 1;
   EXPECT_THAT(obstacle(), HasSubstr("table of flows was full"));
   overflows_ = 0;
+
+  const FlowKey flow = host_.AddFlow(records_, 10, 1);
+  untraced_s_ = 20;
+  EXPECT_THAT(obstacle(), HasSubstr("paths to 1 NIC were not traced"));
+  const int traced = traced_;
+  draining_.LookAtOthers();
+  EXPECT_EQ(traced_, traced + 1);
+  untraced_s_ = 1;
+  host_.flows.sent.erase(flow);
+  for (int i = 0; i < 6; ++i) (void)obstacle();
   const auto soon = [&] {
     clock_.Advance(kSecond);
     draining_.LookAtOthers();

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <random>
 
+#include <algorithm>
+#include <cmath>
+
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/balance/breaker.h"
@@ -161,6 +164,20 @@ void Agent::OpenSteering() {
                          [this] {
                            const absl::StatusOr<cw_counters> sums = dataplane_->counters().Sum();
                            return sums.ok() ? sums->gso_frames + sums->ip_options + sums->ip6_extension : uint64_t{0};
+                         },
+                     .untraced_s =
+                         [this](uint32_t pair) {
+                           const probe::Discovery* discovery = engine_->discovery(pair);
+                           double oldest_s = discovery == nullptr || discovery->table().paths.empty() ? INFINITY : 0;
+                           for (const probe::Path& path :
+                                discovery == nullptr ? std::vector<probe::Path>() : discovery->table().paths)
+                             oldest_s = std::max(oldest_s, static_cast<double>(NowNs() - path.verified_ns) / 1e9);
+                           return oldest_s;
+                         },
+                     .trace_soon =
+                         [this](uint32_t pair) {
+                           engine_->DoubtPaths(pair, NowNs());
+                           ticks_->Schedule();
                          },
                      .has_qp = [this](const FlowKey& flow) { return qps_.BySentFlow(flow).has_value(); }});
 }

@@ -23,6 +23,8 @@ using control::DrainKind;
 // A flow whose queue pair nobody lists may be that of another namespace, which sends a message now and then.
 constexpr int64_t kUnlistedQuietNs = 60'000'000'000;
 constexpr double kSafeAfterS = 10;                  // without a byte
+constexpr int64_t kAwayNs = 2'000'000'000;          // between two looks: this agent was stopped, or starved
+constexpr size_t kTracedPerLook = 64;               // pairs
 constexpr int64_t kAskedLatelyNs = 30'000'000'000;  // the fleet's orders are looked at each second
 constexpr int kTraceLooks = 5;  // by then the path of a port is known, unless switches do not answer
 
@@ -186,6 +188,8 @@ std::vector<std::string> Draining::ObstaclesOf(const DrainEntry& drain, int64_t 
     obstacles.push_back(absl::StrCat(Counted(static_cast<size_t>(recent), "flow"),
                                      " without a known queue pair sent over it within the last minute"));
   if (drain.kind == DrainKind::kPath) return obstacles;
+  if (std::string untraced = Untraced(); drain.kind != DrainKind::kNic && !untraced.empty())
+    obstacles.push_back(std::move(untraced));
   if (std::string other = OtherTraffic(now_ns, own); !other.empty()) obstacles.push_back(std::move(other));
   if (std::string unplaced = Unplaced(now_ns); !unplaced.empty()) obstacles.push_back(std::move(unplaced));
   return obstacles;
@@ -198,6 +202,7 @@ void Draining::LookAtOthers() {
     unplaced_ = UINT64_MAX;
     return others_with_.clear();
   }
+  TraceSoon();
   const uint64_t unplaced = asks_.unplaced();
   if (unplaced > unplaced_) unplaced_ns_ = now_ns;
   unplaced_ = unplaced;
@@ -212,11 +217,47 @@ void Draining::LookAtOthers() {
   others_with_ = std::move(now);
 }
 
+std::set<uint32_t> Draining::PairsWithFlows() const {
+  std::set<uint32_t> pairs;
+  for (const auto& [key, flow] : flows_.sent) {
+    if (pairs_.contains(flow.tx.pair)) pairs.insert(flow.tx.pair);
+  }
+  return pairs;
+}
+
+// A switch that loses a link spreads what it sends anew over the others, without a death or any other sign: a flow may
+// cross what is drained a moment after its path was traced. So paths of flows are traced each second, in turn.
+void Draining::TraceSoon() {
+  const bool of_hops = std::any_of(drains_.entries().begin(), drains_.entries().end(), [](const auto& entry) {
+    return entry.second.kind != DrainKind::kNic && entry.second.kind != DrainKind::kPath;
+  });
+  if (!of_hops) return;
+  const std::set<uint32_t> pairs = PairsWithFlows();
+  auto at = pairs.upper_bound(traced_last_);
+  for (size_t i = 0; i < std::min(pairs.size(), kTracedPerLook); ++i, ++at) {
+    if (at == pairs.end()) at = pairs.begin();
+    asks_.trace_soon(*at);
+    traced_last_ = *at;
+  }
+}
+
+std::string Draining::Untraced() const {
+  size_t untraced = 0;
+  for (const uint32_t pair : PairsWithFlows()) untraced += asks_.untraced_s(pair) > kSafeAfterS;
+  if (untraced == 0) return "";
+  return absl::StrCat("the paths to ", Counted(untraced, "NIC"), " were not traced within the last ", kSafeAfterS,
+                      " s: their flows may cross it by now");
+}
+
 // What the programs pass untouched has no flow, whoever its peer is.
 std::string Draining::Unplaced(int64_t now_ns) const {
   if (unplaced_ns_ == 0 || now_ns - unplaced_ns_ > static_cast<int64_t>(kSafeAfterS * 1e9)) return "";
   return "RoCE packets whose path the programs cannot know: segments of GSO frames, or with IP options or IPv6 "
          "extension headers (cwctl counters)";
+}
+
+bool Draining::IsOurs(const Addr& address) const {
+  return std::any_of(nics_.begin(), nics_.end(), [&](const NicState& nic) { return nic.address == address; });
 }
 
 std::string Draining::OtherTraffic(int64_t now_ns, const NicState* nic) const {
@@ -229,6 +270,9 @@ std::string Draining::OtherTraffic(int64_t now_ns, const NicState* nic) const {
     };
     if (owns(key.src)) addresses.insert(key.dst.ToString());
     if (owns(key.dst)) addresses.insert(key.src.ToString());
+    // An address of this host that the configuration does not name: by which NIC it leaves is not known.
+    if (!IsOurs(key.src) && !IsOurs(key.dst))
+      addresses.insert(absl::StrCat(key.dst.ToString(), " from ", key.src.ToString()));
   }
   if (addresses.empty()) return "";
   constexpr size_t kNamed = 4;
@@ -283,7 +327,10 @@ void Draining::Watch(DrainEntry& drain, int64_t now_ns) {
 }
 
 void Draining::Look() {
-  if (drains_.entries().empty()) return;
+  if (drains_.entries().empty()) {
+    looked_ns_ = 0;
+    return;
+  }
   const int64_t now_ns = monotonic_.NowNs();
   std::map<uint32_t, uint16_t> drained;
   for (auto& [what, drain] : drains_.entries()) {
@@ -294,7 +341,14 @@ void Draining::Look() {
     pair->drained = drained[index];
     asks_.publish(*pair);
   }
-  for (auto& [what, drain] : drains_.entries()) Watch(drain, now_ns);
+  // What was sent while nobody looked, or while a program was gone, is not known.
+  const bool away = looked_ns_ != 0 && now_ns - looked_ns_ > kAwayNs;
+  const bool settles = std::any_of(nics_.begin(), nics_.end(), [](const NicState& nic) { return nic.settling > 0; });
+  looked_ns_ = now_ns;
+  for (auto& [what, drain] : drains_.entries()) {
+    if (away || settles) drain.SentUnseen(now_ns);
+    Watch(drain, now_ns);
+  }
   Keep();
 }
 

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -38,6 +39,8 @@ class Draining {
     std::function<bool(const PairKey& pair)> carried;  // its packets leave by another NIC
     std::function<uint64_t()> overflows;               // flows so far that the table had no room for
     std::function<uint64_t()> unplaced;                // RoCE packets so far that belong to no flow
+    std::function<double(uint32_t pair)> untraced_s;   // the oldest of its paths' hops were seen so long ago
+    std::function<void(uint32_t pair)> trace_soon;     // its paths
     std::function<bool(const FlowKey& flow)> has_qp;   // the kernel, or a process, lists its queue pair
   };
 
@@ -81,6 +84,10 @@ class Draining {
   std::vector<std::string> ObstaclesOf(const DrainEntry& drain, int64_t now_ns) const;
   std::string OtherTraffic(int64_t now_ns, const NicState* nic) const;  // of one NIC, or of all with nullptr
   std::string Unplaced(int64_t now_ns) const;
+  bool IsOurs(const Addr& address) const;
+  std::set<uint32_t> PairsWithFlows() const;
+  void TraceSoon();
+  std::string Untraced() const;
   absl::StatusOr<std::string> NicCalled(const std::string& name) const;
   bool Acts(const FlowKey& flow) const;
   void Watch(DrainEntry& drain, int64_t now_ns);
@@ -105,6 +112,8 @@ class Draining {
   Journal& journal_;
   const Asks asks_;
 
+  uint32_t traced_last_ = 0;  // pair
+  int64_t looked_ns_ = 0;     // 0: nothing was drained then
   struct Other {
     uint64_t bytes = 0;
     int64_t seen_ns = 0;  // when it grew
