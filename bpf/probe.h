@@ -12,6 +12,7 @@
 #define CW_PROBE_WORDS (CW_PROBE_HDR_LEN / 8)
 #define CW_MAC_WORD (CW_PROBE_MAC_OFFSET / 8)
 #define CW_REPLY_TTL 64
+#define CW_UNANSWERED_ROUNDS 8
 
 /* A probe that arrived. hdr is a copy: changes go back with cw_probe_store(). */
 struct cw_probe {
@@ -81,10 +82,16 @@ static __always_inline __u16 cw_ip4_checksum(const struct cw_ip4_hdr* ip) {
   return ~sum;
 }
 
-/* The slot whose port a reply takes: they rotate, so that one dead way back does not silence one forward path. */
-static __always_inline __u32 cw_reply_slot(const struct cw_pair* pair, __u32 slot, __u32 round) {
+/* The slot whose port a reply takes: they rotate, so that one dead way back does not silence one forward path. While
+ * none of our own requests is answered, dead slots take their turn: one may be whole again, and all live ones cut
+ * meanwhile without a witness. If replies took these alone, neither end would ever learn it. */
+static __always_inline __u32 cw_reply_slot(const struct cw_pair* pair, __u32 slot, __u32 round, __u64 now) {
   __u32 live = pair->live_mask & 0xffff;
-  __u32 n = cw_popcount16(live);
+  __u32 last = pair->cur_round - 1;
+  __u32 n;
+  if (live && now - pair->last_reply_ns > (__u64)CW_UNANSWERED_ROUNDS * pair->interval_ns)
+    live |= cw_round_mask_of(&pair->sent[last & (CW_ROUNDS - 1)], last) & 0xffff;
+  n = cw_popcount16(live);
   return n ? cw_kth_bit(live, (slot + round) % n) : CW_SLOT_NONE;
 }
 
@@ -168,7 +175,7 @@ static __noinline int cw_on_request(struct xdp_md* ctx, const struct cw_packet* 
   if (pair->peer_round == round) pair->peer_slots = cw_be16(pr->hdr.bitmap[0]);
   key_id = keys->tx_id & 1;
   if (!(keys->valid >> key_id & 1) || !cw_probe_frame(ctx, p, &f)) return XDP_DROP;
-  rslot = cw_reply_slot(pair, pr->hdr.slot, round);
+  rslot = cw_reply_slot(pair, pr->hdr.slot, round, pr->now);
   cw_reply_fill(pr, pair, rslot, key_id);
   pr->hdr.flags = cw_arrived_how(p->tos);
   pr->words[CW_MAC_WORD] = cw_probe_mac(keys->tx[key_id], pr->words);

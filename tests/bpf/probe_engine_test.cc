@@ -294,6 +294,29 @@ TEST_F(ProbeEngine, ACutIsFoundAndItsEndToo) {
   EXPECT_EQ(0, a_.invalid) << "a silent path is no changed path";
 }
 
+// One path dies, then it is whole again in the moment in which the only other one dies. That one has no witness, so it
+// counts as live at both ends, and replies that took it would never arrive.
+TEST_F(ProbeEngine, APathThatIsWholeAgainIsFoundThoughTheOtherDiedInThatMoment) {
+  Start();
+  for (Host* host : {&a_, &b_}) host->engine().SetActive(0, true);
+  RunFor(kSecond / 5);
+  const auto cut = [&](int link, bool is_cut) {
+    rig_.SetForwardCut(link, is_cut);
+    rig_.SetBackwardCut(link, is_cut);
+  };
+  const auto dead = [](Host& host) { return (host.state(0) == CW_SLOT_DEAD) + (host.state(1) == CW_SLOT_DEAD); };
+  cut(1, true);
+  ASSERT_TRUE(RunUntil([&] { return dead(a_) == 1 && dead(b_) == 1; }));
+  const uint8_t a_first = a_.state(0) == CW_SLOT_DEAD ? 0 : 1, b_first = b_.state(0) == CW_SLOT_DEAD ? 0 : 1;
+  cut(2, true);
+  cut(1, false);
+  EXPECT_TRUE(RunUntil([&] { return a_.state(a_first) == CW_SLOT_UP && b_.state(b_first) == CW_SLOT_UP; }));
+  EXPECT_TRUE(RunUntil([&] { return a_.state(1 - a_first) == CW_SLOT_DEAD && b_.state(1 - b_first) == CW_SLOT_DEAD; }))
+      << "it has a witness now";
+  cut(2, false);
+  EXPECT_TRUE(RunUntil([&] { return dead(a_) == 0 && dead(b_) == 0; }));
+}
+
 // Rounds are far apart where a budget has to do for many peers. One missed round, and the next ones come soon.
 TEST_F(ProbeEngine, APathInDoubtIsAskedSoonHoweverManyPeersThereAre) {
   constexpr int kStrangers = 40;
@@ -303,8 +326,9 @@ TEST_F(ProbeEngine, APathInDoubtIsAskedSoonHoweverManyPeersThereAre) {
   a_.AddStrangers(kStrangers);
   for (uint32_t pair = 0; pair <= kStrangers; ++pair) a_.engine().SetActive(pair, true);
   RunFor(2 * kSecond);
+  // On a machine that is late a path may be in doubt already.
+  ASSERT_TRUE(RunUntil([&] { return a_.engine().IntervalNs(0) > kSecond / 20; }));
   const int64_t interval_ns = a_.engine().IntervalNs(0);
-  ASSERT_GT(interval_ns, kSecond / 20);
   EXPECT_EQ(static_cast<uint32_t>(interval_ns), Load(a_.pair().interval_ns));
   int64_t least_ns = interval_ns;
   const uint64_t dead = a_.counters().slots_died;

@@ -74,6 +74,10 @@ void ProbeRig::SetForwardCut(int link, bool cut) const {
   In("r2", [&] { AttachXdp(link == 1 ? "link1" : "link2", cut ? XDP_DROP : XDP_PASS); });
 }
 
+void ProbeRig::SetBackwardCut(int link, bool cut) const {
+  In("r1", [&] { AttachXdp(link == 1 ? "link1" : "link2", cut ? XDP_DROP : XDP_PASS); });
+}
+
 void ProbeRig::In(const std::string& host, absl::FunctionRef<void()> run) const {
   const maps::UniqueFd home(open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC));
   const maps::UniqueFd there(open(("/run/netns/" + Name(host)).c_str(), O_RDONLY | O_CLOEXEC));

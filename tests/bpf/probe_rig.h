@@ -31,6 +31,7 @@ class ProbeRig {
   void InR1(absl::FunctionRef<void()> run) const { In("r1", run); }
   // Everything from r1 to r2 on this link vanishes, or no longer does. link: 1 or 2.
   void SetForwardCut(int link, bool cut) const;
+  void SetBackwardCut(int link, bool cut) const;  // the same from r2 to r1
 
  private:
   std::string Name(const std::string& host) const;
