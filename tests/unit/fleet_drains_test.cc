@@ -111,6 +111,19 @@ TEST(DrainTargets, ACableIsBothDirectionsWhereTheyCanBeTold) {
   EXPECT_TRUE(absl::IsInvalidArgument(FindTargets("rack", "r1", kFabric).status()));
 }
 
+// It answers traces by every port with its own address, so agents cannot tell its links apart.
+TEST(DrainTargets, OneLinkOfASwitchThatAnswersWithOneAddressIsRefused) {
+  DrainFabric fabric = kFabric;
+  AddLink(fabric.topology, "h1", "leaf3", "10.9.0.9");
+  AddLink(fabric.topology, "spine1", "leaf3", "10.9.0.9");
+  AddLink(fabric.topology, "leaf3", "spine1", "10.1.0.7");
+  for (const char* name : {"10.9.0.9", "link spine1>10.9.0.9", "cable spine1 = leaf3"}) {
+    const absl::Status refused = FindTargets("link", name, fabric).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << name << refused;
+    EXPECT_THAT(std::string(refused.message()), HasSubstr("cwctl fleet drain switch leaf3")) << name;
+  }
+}
+
 TEST(DrainTargets, AHostIsItsNics) {
   const absl::StatusOr<DrainTargets> targets = FindTargets("host", "h1", kFabric);
   EXPECT_THAT(targets->addresses, ElementsAre("10.0.0.1", "10.0.1.1"));

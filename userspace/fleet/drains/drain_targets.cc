@@ -137,9 +137,15 @@ absl::StatusOr<DrainTargets> FindTargets(const std::string& kind, const std::str
     return absl::NotFoundError(absl::StrCat("no switch ", name, "; see cwctl fleet topology"));
   }
   if (kind == "link") {
-    for (const pb::FleetLink& link : topology.links()) {
-      if (link.port() == name) return OfLink(link, topology);
+    const auto ends_there = [&](const pb::FleetLink& link) { return link.port() == name; };
+    const auto found = std::find_if(topology.links().begin(), topology.links().end(), ends_there);
+    if (std::count_if(topology.links().begin(), topology.links().end(), ends_there) > 1) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(found->to(), " answers traces with one address of its own (", name,
+                       "), so one of its links cannot be kept free alone; drain the switch: cwctl fleet drain switch ",
+                       found->to()));
     }
+    if (found != topology.links().end()) return OfLink(*found, topology);
     return absl::NotFoundError(
         absl::StrCat("no link ends at ", name, "; name the port where it ends: PORT in cwctl fleet links"));
   }

@@ -77,13 +77,14 @@ std::string DrainCommand(const std::string& scope, const std::string& host) {
   return "";
 }
 
-std::string AdviceOf(const Finding& finding, const std::string& host) {
+std::string AdviceOf(const Finding& finding, const std::string& host, bool by_port) {
   std::vector<std::string> commands;
   for (const std::string& scope : finding.one_of.empty() ? std::vector{finding.scope} : finding.one_of) {
     if (const std::string command = DrainCommand(scope, host);
         !command.empty() && (commands.empty() || commands.back() != command))
       commands.push_back(command);
   }
+  if (!by_port) commands.clear();
   std::string text = Template(finding.cause);
   if (commands.empty()) absl::StrReplaceAll({{"Keep flows off it: {drain}. ", ""}}, &text);
   return absl::StrReplaceAll(text, {{"{drain}", absl::StrJoin(commands, ", or ")}});

@@ -13,6 +13,7 @@ namespace cw::fleet {
 // whose NIC it is or ends at; "" = nobody's.
 std::string DrainCommand(const std::string& scope, const std::string& host);
 
-std::string AdviceOf(const Finding& finding, const std::string& host);
+// by_port: flows can be kept off it alone.
+std::string AdviceOf(const Finding& finding, const std::string& host, bool by_port = true);
 
 }  // namespace cw::fleet

@@ -47,8 +47,10 @@ Components::Components(const Topology& topology, const std::vector<HostEvidence>
                            .scope = std::move(scope),
                            .links = {link.ids.front()},
                            .at_nic = at_nic,
-                           .nic = link.from < 0 ? link.from_nic : link.to_nic});
+                           .nic = link.from < 0 ? link.from_nic : link.to_nic,
+                           .own_port = ends[link.port] == 1});
     for (const LinkId& id : link.ids) link_of_[id] = c;
+    if (at_nic) own_links_[all_.back().nic].push_back(c);
     if (!at_nic) to_port_[link.port] = c;
     if (!at_nic && !link_between_.emplace(std::pair(link.from, link.to), c).second)
       link_between_[{link.from, link.to}] = -1;
@@ -126,6 +128,12 @@ int32_t Components::CableOf(int32_t link) const {
   return -1;
 }
 
+const std::vector<int32_t>& Components::WholesOf(int32_t c) const {
+  static const std::vector<int32_t> kNone;
+  const auto over = over_.find(c);
+  return over == over_.end() ? kNone : over->second;
+}
+
 int32_t Components::WholeOf(int32_t c) const {
   if (at(c).part != Part::kLink) return c;
   const int32_t whole = at(c).at_nic ? FindScope(absl::StrCat("NIC ", at(c).nic.ToString())) : CableOf(c);
@@ -165,6 +173,7 @@ void Components::AddCables(const Topology& topology) {
     const int32_t cable = Add({.part = Part::kCable,
                                .scope = absl::StrCat("cable ", first, " = ", last),
                                .links = std::move(ids),
+                               .own_port = at(a).own_port && at(b).own_port,
                                .inside = {std::min(a, b), std::max(a, b)}});
     over_[a].push_back(cable);
     over_[b].push_back(cable);
@@ -214,6 +223,12 @@ int32_t Components::NicAt(Addr address) {
 int32_t Components::FindScope(const std::string& scope) const {
   const auto it = by_scope_.find(scope);
   return it == by_scope_.end() ? -1 : it->second;
+}
+
+const std::vector<int32_t>& Components::OwnLinks(const Addr& nic) const {
+  static const std::vector<int32_t> kNone;
+  const auto links = own_links_.find(nic);
+  return links == own_links_.end() ? kNone : links->second;
 }
 
 int32_t Components::LinkToPort(const Addr& port) const {

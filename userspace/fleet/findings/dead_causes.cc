@@ -40,12 +40,21 @@ std::vector<Suspect> Findings::LocaliseDead(const std::vector<Observation>& seen
   return suspects;
 }
 
+// What still holds first, then what explains the rest.
+std::vector<Suspect> Findings::Accuse(const Scene& scene, std::vector<Observation> seen) const {
+  std::vector<Suspect> suspects = LocaliseDead(seen, scene.paths.size());
+  const std::vector<Suspect> still = StillDead(scene, suspects, seen);
+  if (!still.empty()) suspects = LocaliseDead(seen, scene.paths.size());
+  FindOwnLinks(scene, seen, suspects);
+  JoinStillDead(still, suspects);
+  return suspects;
+}
+
 void Findings::FindDead(Scene& scene) {
   FindFlapping(scene);
   std::vector<Observation> seen;
   if (std::find(scene.word.begin(), scene.word.end(), Word::kBad) != scene.word.end()) seen = DeadObservations(scene);
-  std::vector<Suspect> suspects = LocaliseDead(seen, scene.paths.size());
-  FindOwnLinks(scene, seen, suspects);
+  std::vector<Suspect> suspects = Accuse(scene, seen);
   distrusted_.clear();
   Distrust(scene, suspects);
   if (!distrusted_.empty()) {
@@ -55,8 +64,7 @@ void Findings::FindDead(Scene& scene) {
     for (size_t i = 0; i < scene.paths.size(); ++i) {
       if (distrusted_.contains(scene.picture.hosts[scene.path(i).host].name)) scene.explained[i] = true;
     }
-    suspects = LocaliseDead(seen, scene.paths.size());
-    FindOwnLinks(scene, seen, suspects);
+    suspects = Accuse(scene, seen);
   }
   FindRails(scene, suspects);
   DeathAround(scene, suspects);
@@ -202,16 +210,25 @@ bool Findings::IsPartOfOpen(int32_t component, int64_t now_ns) const {
   return false;
 }
 
+// When most of its paths did: some may have been dead before, of something else.
+int64_t Findings::DiedNs(const Scene& scene, const Suspect& suspect) {
+  std::vector<int64_t> since;
+  for (const uint32_t i : suspect.explains) since.push_back(scene.SinceNs(i));
+  if (since.empty()) return scene.picture.now_ns;
+  const auto middle = since.begin() + static_cast<std::ptrdiff_t>(since.size() / 2);
+  std::nth_element(since.begin(), middle, since.end());
+  return std::min(*middle, scene.picture.now_ns);
+}
+
 void Findings::TellDead(Scene& scene, const Suspect& found) {
   const Picture& p = scene.picture;
   Suspect suspect = found;
   suspect.component = WholeLately(found.component, p.now_ns);
+  std::erase_if(suspect.alike, [&](int32_t other) { return components_.Contains(suspect.component, other); });
   const Component& c = components_.at(suspect.component);
   if (IsPartOfOpen(suspect.component, p.now_ns)) return;
   Suspicion s = Of(scene, c.part == Part::kSwitch ? Cause::kSwitchDead : Cause::kLinkDead, suspect);
-  int64_t since_ns = p.now_ns;
-  for (const uint32_t i : suspect.explains) since_ns = std::min(since_ns, scene.SinceNs(i));
-  s.what.start_ns = dead_since_.emplace(c.scope, since_ns).first->second;
+  s.what.start_ns = dead_since_.emplace(c.scope, DiedNs(scene, suspect)).first->second;
   s.at_once = IsSure(scene, suspect);
   s.goes_on = c.part == Part::kCable;
   for (const int32_t part : c.inside) {

@@ -13,7 +13,8 @@ void Findings::Add(Scene& scene, Suspicion suspicion) {
   suspicion.open_after = suspicion.at_once ? absl::ZeroDuration() : rule.open_after;
   suspicion.end_after = rule.end_after;
   const std::string host = suspicion.component < 0 ? "" : components_.HostAt(suspicion.component);
-  suspicion.what.advice = AdviceOf(suspicion.what, host);
+  const bool by_port = suspicion.component < 0 || components_.at(suspicion.component).own_port;
+  suspicion.what.advice = AdviceOf(suspicion.what, host, by_port);
   if (suspicion.what.place.empty()) suspicion.what.place = components_.PlaceOf(suspicion.what.scope);
   if (suspicion.what.start_ns == 0) suspicion.what.start_ns = scene.picture.now_ns;
   std::pair<Cause, std::string> key{suspicion.what.cause, suspicion.what.scope};
@@ -55,10 +56,13 @@ std::vector<Finding> Findings::Evaluate(const Picture& picture) {
   FindBusy(scene);
   FindRefused(scene);
   FindNotMeasured(scene);  // last: it explains what others found
+  JoinOpen(scene);
   std::vector<Suspicion> all;
   all.reserve(scene.suspicions.size());
   for (auto& [key, suspicion] : scene.suspicions) all.push_back(std::move(suspicion));
-  return ledger_.Update(picture.now_ns, all);
+  std::vector<Finding> changed = ledger_.Update(picture.now_ns, all);
+  ForgetLosses(scene, changed);
+  return changed;
 }
 
 }  // namespace cw::fleet

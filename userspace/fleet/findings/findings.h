@@ -93,8 +93,16 @@ class Findings {
   std::vector<Observation> DeadObservations(const Scene& scene);
   // dead_causes.cc
   std::vector<Suspect> LocaliseDead(const std::vector<Observation>& seen, size_t paths, bool nic_links = false) const;
+  std::vector<Suspect> Accuse(const Scene& scene, std::vector<Observation> seen) const;
+  // still_dead.cc
+  std::vector<int32_t> PlacesOf(const Finding& open) const;
+  std::vector<Suspect> StillDead(const Scene& scene, const std::vector<Suspect>& all,
+                                 std::vector<Observation>& seen) const;
+  void JoinStillDead(const std::vector<Suspect>& still, std::vector<Suspect>& suspects) const;
+  // dead_causes.cc
   void Distrust(Scene& scene, const std::vector<Suspect>& suspects);
   void TellDead(Scene& scene, const Suspect& found);
+  static int64_t DiedNs(const Scene& scene, const Suspect& suspect);
   bool IsSure(const Scene& scene, const Suspect& suspect) const;
   static uint32_t ExplainOver(Scene& scene, int32_t component);
   static uint32_t OverIt(const Scene& scene, int32_t component);
@@ -107,8 +115,24 @@ class Findings {
   bool TellHost(Scene& scene, const Suspect& suspect, Suspicion& s) const;
   void KeepDead(Scene& scene);
   void Remember(Scene& scene);
+  static uint64_t PathKey(const PathEvidence& path);
   const Memory& MemoryOf(const PathEvidence& path);
+  // grey_causes.cc
+  struct Grey {
+    Suspect suspect;
+    double sent = 0, lost = 0;  // within the newest reports
+  };
+  std::vector<Grey> GreyLinks(Scene& scene);
+  static Grey JoinGrey(const Scene& scene, int32_t whole, const std::vector<const Grey*>& parts);
+  void FoldGrey(const Scene& scene, std::vector<Grey>& grey) const;
   void FindGrey(Scene& scene);
+  void ForgetLosses(const Scene& scene, const std::vector<Finding>& changed);
+  // join_open.cc
+  bool Contains(const std::string& whole, const std::string& part) const;
+  bool Touch(const Finding& one, const Finding& other) const;
+  void JoinOpen(Scene& scene) const;
+  // path_causes.cc
+  void LeaveOutOwnQueues(const Scene& scene, std::vector<Suspect>& suspects) const;
   void FindQueues(Scene& scene);
   void FindPaused(Scene& scene);
   void FindPacketSizes(Scene& scene);  // size_causes.cc
@@ -126,7 +150,7 @@ class Findings {
   };
   using ByScope = std::map<std::string, Flapping>;
   void CountFlaps(Scene& scene);
-  std::vector<Suspect> FlapsOf(const Scene& scene) const;
+  std::vector<Suspect> FlapsOf(const Scene& scene, size_t least) const;
   bool IsCertain(const Suspect& suspect) const;
   void FindFlapping(Scene& scene);
   void DeathAround(Scene& scene, std::vector<Suspect>& suspects) const;
@@ -175,6 +199,7 @@ class Findings {
   int64_t memory_swept_ns_ = 0;
   std::map<std::string, int64_t> dead_since_;        // scope of what is dead now
   std::map<std::string, int64_t> unanswered_since_;  // host: no other finds it alive
+  std::map<Addr, int64_t> taken_along_ns_;           // NIC: when a dead leaf took it along last
   std::map<std::string, int64_t> dead_lately_;       // scope: when it was dead last
   PathFlaps flaps_;
   std::map<std::string, int64_t> unsynced_since_;  // host

@@ -2,7 +2,6 @@
 // What dies again and again. It takes the place of its own deaths, and one cable is one finding.
 #include <algorithm>
 
-#include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/fleet/findings/scene.h"
@@ -17,10 +16,6 @@ constexpr absl::Duration kTogether = absl::Seconds(60);  // both directions of a
 constexpr double kMostlyOver = 0.8;                      // of the dead paths
 constexpr double kDeadPart = 0.3;                        // of the paths over what flaps
 
-uint64_t KeyOf(const PathEvidence& path) {
-  return absl::HashOf(path.source, path.destination, path.udp_port, path.hops_id);
-}
-
 bool Over(const std::vector<int32_t>& needs, int32_t c) { return std::binary_search(needs.begin(), needs.end(), c); }
 
 }  // namespace
@@ -32,19 +27,19 @@ void Findings::CountFlaps(Scene& scene) {
     if (scene.word[i] == Word::kNeither || (!dead && flaps_.empty())) continue;
     const PathEvidence& path = scene.path(i);
     const int64_t since_ns = path.silent_ns > 0 ? path.time_ns - path.silent_ns : 0;
-    flaps_.Take(KeyOf(path), dead, since_ns, scene.picture.now_ns);
+    flaps_.Take(PathKey(path), dead, since_ns, scene.picture.now_ns);
   }
   flaps_.Age(scene.picture.now_ns);
 }
 
-// What paths that died more than once have in common, and paths that never died do not cross.
-std::vector<Suspect> Findings::FlapsOf(const Scene& scene) const {
+// What paths that died so often or more have in common, and paths that died less than half as often do not cross.
+std::vector<Suspect> Findings::FlapsOf(const Scene& scene, size_t least) const {
   std::vector<Observation> seen;
   seen.reserve(scene.paths.size());
   for (size_t i = 0; i < scene.paths.size(); ++i) {
-    const size_t deaths = flaps_.CountOf(KeyOf(scene.path(i)));
-    seen.push_back({scene.needs[i], scene.path(i).host, deaths == 0 || deaths >= kAgain ? 1.0 : 0.0,
-                    deaths >= kAgain ? 1.0 : 0.0});
+    const size_t deaths = flaps_.CountOf(PathKey(scene.path(i)));
+    seen.push_back({scene.needs[i], scene.path(i).host, 2 * deaths < least || deaths >= least ? 1.0 : 0.0,
+                    deaths >= least ? 1.0 : 0.0});
   }
   return LocaliseDead(seen, scene.paths.size());
 }
@@ -54,7 +49,7 @@ size_t Findings::TimesOf(const Scene& scene, const Suspect& suspect) const {
   std::map<uint32_t, size_t> by_host;
   for (const uint32_t i : suspect.explains) {
     size_t& most = by_host[scene.path(i).host];
-    most = std::max(most, flaps_.CountOf(KeyOf(scene.path(i))));
+    most = std::max(most, flaps_.CountOf(PathKey(scene.path(i))));
   }
   std::vector<size_t> times;
   for (const auto& [host, most] : by_host) times.push_back(most);
@@ -64,7 +59,7 @@ size_t Findings::TimesOf(const Scene& scene, const Suspect& suspect) const {
 
 int64_t Findings::LastFlapNs(const Scene& scene, const Suspect& suspect) const {
   int64_t last_ns = 0;
-  for (const uint32_t i : suspect.explains) last_ns = std::max(last_ns, flaps_.LastNs(KeyOf(scene.path(i))));
+  for (const uint32_t i : suspect.explains) last_ns = std::max(last_ns, flaps_.LastNs(PathKey(scene.path(i))));
   return last_ns;
 }
 
@@ -73,8 +68,9 @@ bool Findings::IsCertain(const Suspect& s) const { return s.alike.empty() && !co
 void Findings::FindFlapping(Scene& scene) {
   CountFlaps(scene);
   if (flaps_.empty()) return;
-  scene.flaps = FlapsOf(scene);
-  for (const Suspect& s : scene.flaps) {
+  // Apart: what was dead twice within the hour does not flap because paths over it also cross what does.
+  scene.flaps = FlapsOf(scene, rules_.many_flaps + 1);
+  for (const Suspect& s : FlapsOf(scene, kAgain)) {
     if (IsCertain(s) && absl::Nanoseconds(scene.picture.now_ns - LastFlapNs(scene, s)) <= kAround)
       scene.flapping.push_back(s.component);
   }

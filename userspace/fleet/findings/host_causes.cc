@@ -11,6 +11,7 @@
 namespace cw::fleet {
 namespace {
 
+constexpr absl::Duration kPortsReturn = absl::Seconds(10);
 constexpr size_t kMostOfGone = 16;
 constexpr absl::Duration kSettingsEvery = absl::Seconds(10);
 constexpr size_t kOneCause = 3;  // so many hosts that are gone at once have one
@@ -128,6 +129,10 @@ void Findings::AddGone(Scene& scene, std::vector<Suspicion> gone) {
 // By the host's own word. Where paths say it, too, it is one finding: its scope is the same. Several behind one leaf
 // wait for what paths say of that.
 void Findings::FindNics(Scene& scene) {
+  for (const Addr& nic : scene.taken_along) taken_along_ns_[nic] = scene.picture.now_ns;
+  std::erase_if(taken_along_ns_, [&](const auto& entry) {
+    return absl::Nanoseconds(scene.picture.now_ns - entry.second) > kPortsReturn;
+  });
   const Picture& p = scene.picture;
   std::map<int, size_t> of_leaf;
   for (const Addr& nic : DownByOwnWord(scene)) ++of_leaf[components_.LeafOf(nic)];
@@ -141,7 +146,10 @@ void Findings::FindNics(Scene& scene) {
       }
       const int leaf = components_.LeafOf(address);
       const bool waits = leaf >= 0 && of_leaf[leaf] > 1 && absl::Nanoseconds(p.now_ns - word.since_ns) < kLeafShows;
-      if (!waits && !scene.taken_along.contains(address)) TellNic(scene, p.hosts[h], name, address, word);
+      // A leaf that is back has its ports back one by one.
+      const auto along = taken_along_ns_.find(address);
+      const bool taken = along != taken_along_ns_.end() && word.since_ns <= along->second;
+      if (!waits && !taken) TellNic(scene, p.hosts[h], name, address, word);
     }
   }
 }

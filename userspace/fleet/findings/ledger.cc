@@ -13,7 +13,8 @@ std::vector<Finding> Ledger::Update(int64_t now_ns, const std::vector<Suspicion>
     const std::pair<Cause, std::string> key{s.what.cause, s.what.scope};
     auto it = entries_.find(key);
     // What is only suspected may take over a finding that a part of it had in the meantime.
-    if ((it == entries_.end() || it->second.finding.id == 0) && s.goes_on && Replace(s)) it = entries_.find(key);
+    if ((it == entries_.end() || it->second.finding.id == 0) && s.goes_on && Replace(s, now_ns, changed))
+      it = entries_.find(key);
     if (it == entries_.end()) {
       if (entries_.size() >= kMost) continue;
       it = entries_.emplace(key, Entry{.finding = s.what, .since_ns = now_ns}).first;
@@ -63,8 +64,8 @@ Ledger::Entries::iterator Ledger::FindLesser(const Suspicion& s) {
   });
 }
 
-// The finding keeps its id and start, and has another cause, or place, from now on.
-bool Ledger::Replace(const Suspicion& s) {
+// The finding keeps its id and start, and has another cause, or place, from now on. Others that it makes clearer end.
+bool Ledger::Replace(const Suspicion& s, int64_t now_ns, std::vector<Finding>& changed) {
   const auto it = FindLesser(s);
   if (it == entries_.end()) return false;
   Entry entry = std::move(it->second);
@@ -77,6 +78,13 @@ bool Ledger::Replace(const Suspicion& s) {
   entry.finding.evidence.clear();  // that of the suspicion is news, whatever it is
   entry.told_ns = INT64_MIN / 2;
   entries_.insert_or_assign({s.what.cause, s.what.scope}, std::move(entry));
+  for (auto other = FindLesser(s); other != entries_.end(); other = FindLesser(s)) {
+    Finding over = std::move(other->second.finding);
+    entries_.erase(other);
+    if (over.end_ns != 0) continue;
+    over.end_ns = std::max(now_ns, over.start_ns + 1);
+    changed.push_back(std::move(over));
+  }
   return true;
 }
 

@@ -51,7 +51,7 @@ class Ledger {
   };
   using Entries = std::map<std::pair<Cause, std::string>, Entry>;
   Entries::iterator FindLesser(const Suspicion& suspicion);
-  bool Replace(const Suspicion& suspicion);
+  bool Replace(const Suspicion& suspicion, int64_t now_ns, std::vector<Finding>& changed);
   void Age(int64_t now_ns, std::vector<Finding>& changed);
 
   Entries entries_;

@@ -12,27 +12,15 @@ namespace cw::fleet {
 namespace {
 
 constexpr size_t kMostHostsNamed = 64;
-constexpr double kStillLoses = 0.25;
 // Agents count probes by whole seconds, and those whose answers may still come later: an interval's counts may reach
 // back before it by so much.
 constexpr absl::Duration kCountsLag = absl::Seconds(5);
+constexpr double kLate = 0.05;  // of what a host's programs saw: its agent, and so its receiving, is late
 constexpr size_t kMostOneOf = 4;
 constexpr absl::Duration kQueueHolds = absl::Seconds(12);  // two intervals: a burst is no congestion
 
 uint64_t TwoNics(const PathEvidence& path) {
   return absl::HashOf(std::min(path.source, path.destination), std::max(path.source, path.destination));
-}
-
-LocaliseRules GreyRules(const FindingRules& rules) {
-  return {.error = 2e-4,
-          .least_rate = rules.least_loss,
-          .most_rate = rules.most_loss,
-          .least_gain = 12,
-          .prior = {0, -1, -1, -1, -1},
-          .least_agreement = 0,
-          .most_contradicted = 0.2,
-          .even_alone = true,
-          .without_best = true};
 }
 
 LocaliseRules QueueRules() {
@@ -43,10 +31,6 @@ LocaliseRules PausedRules() {
   LocaliseRules rules;
   rules.nic_links = false;
   return rules;
-}
-
-bool IsAbove(const PathEvidence& path, const FindingRules& rules) {
-  return path.queue_ns > std::max(rules.queue_floor_ns, rules.queue_over_base * path.base_ns);
 }
 
 }  // namespace
@@ -158,7 +142,7 @@ void Findings::Remember(Scene& scene) {
   }
   for (uint32_t i = 0; i < scene.paths.size(); ++i) {
     const PathEvidence& path = scene.path(i);
-    Memory& m = memory_[absl::HashOf(path.source, path.destination, path.udp_port, path.hops_id)];
+    Memory& m = memory_[PathKey(path)];
     if (path.time_ns <= m.time_ns) continue;
     const double fade = std::exp(-static_cast<double>(path.time_ns - m.time_ns) /
                                  static_cast<double>(absl::ToInt64Nanoseconds(rules_.loss_memory)));
@@ -187,56 +171,26 @@ void Findings::Remember(Scene& scene) {
   absl::erase_if(stirred_ns_, [&](const auto& entry) { return entry.second < old_ns; });
 }
 
-const Findings::Memory& Findings::MemoryOf(const PathEvidence& path) {
-  return memory_[absl::HashOf(path.source, path.destination, path.udp_port, path.hops_id)];
+uint64_t Findings::PathKey(const PathEvidence& path) {
+  return absl::HashOf(path.source, path.destination, path.udp_port, path.hops_id);
 }
 
-void Findings::FindGrey(Scene& scene) {
-  std::vector<Observation> seen;
-  std::vector<uint32_t> place;
-  for (uint32_t i = 0; i < scene.paths.size(); ++i) {
-    const PathEvidence& path = scene.path(i);
-    const Memory& m = MemoryOf(path);
-    // Silence neither proves that nothing is lost nor that something is.
-    if (path.state != PathEvidence::State::kAlive || scene.word[i] != Word::kGood || scene.explained[i] || m.sent < 1)
-      continue;
-    seen.push_back({scene.needs[i], path.host, m.sent, m.lost < 0.5 ? 0 : m.lost});
-    place.push_back(i);
+const Findings::Memory& Findings::MemoryOf(const PathEvidence& path) { return memory_[PathKey(path)]; }
+
+// What waits in a host before it leaves is no queue of the fabric, nor is what a host that is late takes in late.
+void Findings::LeaveOutOwnQueues(const Scene& scene, std::vector<Suspect>& suspects) const {
+  const auto sends = [&](const Component& c) { return c.at_nic && c.links[0].first == c.nic; };
+  std::set<std::string> late;
+  for (const HostEvidence& host : scene.picture.hosts) {
+    if (host.late_share > kLate) late.insert(host.name);
   }
-  std::vector<Suspect> in_gaps;
-  for (Suspect& s : Localise(seen, components_, GreyRules(rules_))) {
-    double sent = 0, lost = 0, past_sent = 0, past_lost = 0, queues = 0;
-    for (uint32_t& i : s.explains) {
-      past_sent += seen[i].trials;
-      past_lost += seen[i].bad;
-      i = place[i];
-      const PathEvidence& path = scene.picture.paths[scene.paths[i]];
-      sent += path.sent;
-      lost += path.lost;
-      queues += IsAbove(path, rules_);
-    }
-    // Where only one host crosses a link its word stands alone; that on its own link nobody else could give.
+  for (const Suspect& s : suspects) {
+    if (sends(components_.at(s.component))) late.insert(components_.HostAt(s.component));
+  }
+  std::erase_if(suspects, [&](const Suspect& s) {
     const Component& c = components_.at(s.component);
-    const bool own = c.at_nic && c.links[0].first == c.nic;
-    if (scene.speaking.size() > 3 && (own ? s.paths_bad < 2 : s.hosts_bad < 2)) continue;
-    if (lost < 1 || lost / std::max(sent, 1.0) < kStillLoses * past_lost / past_sent) continue;  // it is over
-    if (queues > 0.5 * static_cast<double>(s.explains.size())) continue;  // a queue that overflows: congestion
-    scene.lossy.push_back(s.component);
-    if (c.gap) {
-      in_gaps.push_back(std::move(s));
-      continue;
-    }
-    Suspicion suspicion = Of(scene, Cause::kLinkGrey, s);
-    suspicion.what.evidence.insert(
-        suspicion.what.evidence.begin(),
-        {absl::StrFormat(
-             "it loses %.2f %% of the probes: %.0f of %.0f within the newest reports, on %d paths of %d hosts",
-             100 * lost / std::max(sent, 1.0), lost, sent, s.paths_bad, s.hosts_bad),
-         absl::StrFormat("%d paths of %d hosts cross it, %d without loss", s.paths_bad + s.paths_well, s.hosts,
-                         s.paths_well)});
-    Add(scene, std::move(suspicion));
-  }
-  FindInGaps(scene, Cause::kLinkGrey, in_gaps);
+    return sends(c) || (c.at_nic && late.contains(components_.HostAt(s.component)));
+  });
 }
 
 void Findings::FindQueues(Scene& scene) {
@@ -255,6 +209,7 @@ void Findings::FindQueues(Scene& scene) {
     for (uint32_t& i : s.explains) i = place[i];
   }
   FindInGaps(scene, Cause::kCongestion, suspects);
+  LeaveOutOwnQueues(scene, suspects);
   for (const Suspect& s : suspects) {
     double least_ns = INFINITY, sum_ns = 0;
     for (const uint32_t i : s.explains) {

@@ -24,6 +24,11 @@ inline bool CrossesAny(const std::vector<int32_t>& needs, const std::vector<int3
                      [&](int32_t c) { return std::binary_search(needs.begin(), needs.end(), c); });
 }
 
+// Its typical queueing delay says that something is in its path.
+inline bool IsAbove(const PathEvidence& path, const FindingRules& rules) {
+  return path.queue_ns > std::max(rules.queue_floor_ns, rules.queue_over_base * path.base_ns);
+}
+
 struct Findings::Scene {
   const Picture& picture;
   std::vector<bool> host_fresh;                     // by place
@@ -36,8 +41,8 @@ struct Findings::Scene {
   std::vector<int64_t> unreached_ns;
   std::vector<int32_t> dead;              // components
   std::vector<int32_t> lossy;             // links that lose packets
-  std::vector<Suspect> flaps;             // what paths that died more than once have in common
-  std::vector<int32_t> flapping;          // of these, those that died a moment ago
+  std::vector<Suspect> flaps;             // what paths that died many times have in common
+  std::vector<int32_t> flapping;          // what died more than once, and a moment ago
   std::set<Addr> taken_along;             // NICs that are down by their hosts' word, and by a leaf that died
   std::set<std::string> gaps;             // scopes of what would explain dead paths, but answers no trace
   std::set<std::string> explained_hosts;  // their silence is explained

@@ -120,13 +120,30 @@ void Drainer::ForgetEnded(absl::Time now) {
   std::erase_if(ended_, [&](uint64_t id) { return store_.RemoveOrder(kKind, id).ok(); });
 }
 
+// As the drain is called that was asked for by a finding's scope; "": that means nothing here.
+std::string Drainer::NameOfScope(const pb::FleetUndrainRequest& request) {
+  const absl::StatusOr<DrainFabric> fabric = FabricNow();
+  if (request.all() || !fabric.ok()) return "";
+  for (const char* kind : {"link", "switch", "host"}) {
+    const absl::StatusOr<DrainTargets> targets = FindTargets(kind, request.name(), *fabric);
+    if (targets.ok()) return targets->name;
+  }
+  return "";
+}
+
 absl::StatusOr<pb::FleetActionReply> Drainer::Undrain(const pb::FleetUndrainRequest& request,
                                                       const api::Caller& caller) {
   std::vector<std::string> names;
   absl::StatusOr<std::vector<uint64_t>> ids = std::vector<uint64_t>();
+  const std::string of_scope = NameOfScope(request);
   {
     const std::lock_guard lock(mutex_);
     ids = book_.Named(request);
+    if (!ids.ok() && !of_scope.empty()) {
+      pb::FleetUndrainRequest by_name;
+      by_name.set_name(of_scope);
+      ids = book_.Named(by_name);
+    }
     if (!ids.ok()) return ids.status();
     for (const uint64_t id : *ids) names.push_back(TextOf(*book_.Find(id)));
   }

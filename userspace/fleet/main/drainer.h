@@ -53,6 +53,7 @@ class Drainer final : public HostOrders {
     DrainCrossing who;
   };
   absl::StatusOr<DrainFabric> FabricNow();
+  std::string NameOfScope(const cwfabric::v1::FleetUndrainRequest& request);
   // Once per kFabricLasts, where a switch or a host is drained: ports that became known since belong to it.
   void Grow(absl::Time now);
   absl::StatusOr<std::map<std::string, DrainHost>> HostsToAsk();
