@@ -27,6 +27,7 @@ asan|the unit rung under sanitizers|tests/run.sh asan
 clock_seeds|every scenario of the clock under 200 seeds: does a band miss, is a bound ever wrong?|tests/clock/seeds.sh
 fleet_faults|200 faults of each kind on made-up fabrics, and a day without one: is each found, and nothing else?|s=$(git rev-list --count HEAD); build/release/tests/sim/cw_fleet_sim --faults 200 --seed $s --least 0.97 && build/release/tests/sim/cw_fleet_sim --healthy 86400 --seed $s --least 1
 flaps|12 flaps of one cable under WRITEs, ten times: one finding each time?|CW_TRUTH_FLAPS=10 build/release/tests/lab/fleet_truth_lab_test --gtest_filter=*ACableThatFlapsUnderWrites*
+demo_fleet|`make demo-fleet` twenty times in a row on a machine with other work: its four faults, and nothing else?|tests/demo_fleet_load.sh
 healthy_hour|an hour of a healthy lab at load 10, its agents starved in turn: is anything found?|CW_TRUTH_MINUTES=60 build/release/tests/lab/fleet_truth_lab_test --gtest_filter=*AHealthyFabricOnAMachineAtLoadTen
 fuzz|an hour of fuzzing: eleven targets, 330 s each|FUZZ_SECONDS=330 tests/run.sh fuzz
 lab_again|the lab rung three times: what is unsteady?|ctest --test-dir build/release -L '^lab$' --no-tests=error -j "$(nproc)" --repeat until-fail:3 --output-on-failure
