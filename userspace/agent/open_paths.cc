@@ -130,10 +130,14 @@ absl::Status Agent::OpenPairs() {
   };
   pair_keeper_ = std::make_unique<PairKeeper>(
       pairs_, peer_names_, nics_, engine_->mesh(), *totals_,
-      PairKeeper::Asks{
-          .planned = planned,
-          .configure = [this](const std::vector<probe::PairSpec>& specs) { return engine_->Configure(specs); },
-          .forgotten = forgotten});
+      PairKeeper::Asks{.planned = planned,
+                       .configure =
+                           [this](const std::vector<probe::PairSpec>& specs) {
+                             auto configured = engine_->Configure(specs);
+                             ticks_->Schedule();  // without pairs nothing was to be done at any time
+                             return configured;
+                           },
+                       .forgotten = forgotten});
   absl::StatusOr<PeerPlan> plan = pair_keeper_->Plan(options_.config);
   if (!plan.ok()) return plan.status();
   vitals_.host_name = HostNameOf(options_.config, plan->own_name, vitals_.host_name);
