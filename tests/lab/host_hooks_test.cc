@@ -92,17 +92,18 @@ class HostHooks : public AgentOnFabric {
     const maps::UniqueFd program(bpf_prog_load(BPF_PROG_TYPE_XDP, "other", "GPL", code, 2, nullptr));
     ASSERT_TRUE(program.ok()) << strerror(errno);
     const std::string detach = absl::StrCat("bpftool link detach pinned ", Pins(host), "/xdp_* >/dev/null");
-    EXPECT_TRUE(RunInNetns(testbed->fabric().HostNetns(host), [&] {
-                  const auto ifindex = static_cast<int>(if_nametoindex("eth0"));
-                  // The agent looks each second, and may be quicker for once.
-                  for (int tries = 0; tries < 10; ++tries) {
-                    if (!replace && bpf_xdp_detach(ifindex, 0, nullptr) == 0) return absl::OkStatus();
-                    if (replace && std::system(detach.c_str()) == 0 &&
-                        bpf_xdp_attach(ifindex, program.get(), XDP_FLAGS_UPDATE_IF_NOEXIST, nullptr) == 0)
-                      return absl::OkStatus();
-                  }
-                  return absl::InternalError("replace XDP");
-                }).ok());
+    EXPECT_TRUE(
+        RunInNetns(testbed->fabric().HostNetns(host), [&] {
+          const auto ifindex = static_cast<int>(if_nametoindex("eth0"));
+          // The agent looks each second, and may be quicker for once.
+          for (int tries = 0; tries < 10; ++tries) {
+            if (!replace && bpf_xdp_detach(ifindex, XDP_FLAGS_SKB_MODE, nullptr) == 0) return absl::OkStatus();
+            if (replace && std::system(detach.c_str()) == 0 &&
+                bpf_xdp_attach(ifindex, program.get(), XDP_FLAGS_UPDATE_IF_NOEXIST | XDP_FLAGS_SKB_MODE, nullptr) == 0)
+              return absl::OkStatus();
+          }
+          return absl::InternalError("replace XDP");
+        }).ok());
   }
   std::string BlindText(int host) {
     const auto status = testbed->agent(host).Status();
