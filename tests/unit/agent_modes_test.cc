@@ -93,7 +93,8 @@ TEST_F(ModesPart, OffThatSomebodyElseSetInTheMapIsReportedOnceAndStays) {
   modes_.LookAtMap();
   ASSERT_THAT(told_, SizeIs(1));
   EXPECT_EQ(told_[0].severity, telemetry::Severity::kAlert);
-  EXPECT_THAT(told_[0].text, HasSubstr("mode off was set in the kernel's map by somebody else (cwctl off), was opti"));
+  EXPECT_THAT(told_[0].text,
+              HasSubstr("mode off was set in the kernel's map by somebody else (cwctl off or cwfabric-off), was opti"));
   EXPECT_EQ(ctl_.mode, static_cast<uint32_t>(CW_MODE_OFF));
   EXPECT_FALSE(deadlines_.mode()) << "nothing switches on again";
   ASSERT_TRUE(modes_.Set(kAnn, Request(v1::MODE_PROTECT)).ok());

@@ -82,8 +82,8 @@ void Modes::LookAtMap() {
   journal_.Log({.type = "mode",
                 .severity = telemetry::Severity::kAlert,
                 .text = absl::StrCat("mode ", now.ToString(), " was set in the kernel's map by somebody else",
-                                     off ? " (cwctl off)" : "", ", was ", Allowed(before).ToString(), "; it stays",
-                                     off ? ": every flow leaves on its native port" : ""),
+                                     off ? " (cwctl off or cwfabric-off)" : "", ", was ", Allowed(before).ToString(),
+                                     "; it stays", off ? ": every flow leaves on its native port" : ""),
                 .evidence = {{"mode", now.ToString()}, {"mode_before", Allowed(before).ToString()}}});
 }
 
