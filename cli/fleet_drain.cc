@@ -215,7 +215,8 @@ void AddFleetDrainVerbs(CLI::App& fleet, Session& session) {
 
   auto options = std::make_shared<FleetDrainOptions>();
   CLI::App* undrain = fleet.add_subcommand("undrain", "Let flows use again what was drained");
-  undrain->add_option("name", options->name, "As it was drained, one of its addresses, or the drain's id");
+  undrain->add_option("name", options->name,
+                      "As it was drained, a finding's scope, one of its addresses, or the drain's id");
   undrain->add_flag("--all", options->all, "Everything that is drained over the fleet");
   undrain->callback(
       [&session, options] { session.action = [&session, options] { return UndrainFleet(session, *options); }; });
