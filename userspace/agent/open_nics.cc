@@ -24,6 +24,7 @@
 #include "userspace/agent/nics/hooks.h"
 #include "userspace/agent/nics/nic_clocks.h"
 #include "userspace/agent/nics/nic_failover.h"
+#include "userspace/agent/nics/rounds_seen.h"
 #include "userspace/agent/nics/verbs_probes.h"
 #include "userspace/agent/paths/link_flaps.h"
 #include "userspace/agent/recovery/tails.h"
@@ -67,13 +68,10 @@ std::vector<Hooks::Rounds> RoundsOf(const NicState& nic, const PairTable& pairs,
                                     probe::Engine& engine) {
   std::vector<Hooks::Rounds> out;
   for (const auto& [index, pair] : pairs) {
-    const uint32_t sent = pair->ifindex == nic.ifindex ? engine.RoundOf(index) : 0;
-    if (sent == 0) continue;
-    const cw_pair& shared = *engine.mesh().shared(index);
-    // Rounds of another session, as after a restart of the agent: none of this one was seen.
-    const bool same = probe::Load(shared.tx_session) == session;
-    out.push_back({.sent = sent, .seen = same ? probe::Load(shared.cur_round) : 0});
-    if (sent - out.back().seen < Hooks::kUnseenRounds) break;  // one that is seen is enough
+    const auto rounds = pair->ifindex == nic.ifindex ? RoundsOf(*pair, session, engine) : std::nullopt;
+    if (!rounds) continue;
+    out.push_back(*rounds);
+    if (rounds->sent - rounds->seen < Hooks::kUnseenRounds) break;  // one that is seen is enough
   }
   return out;
 }

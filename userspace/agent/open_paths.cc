@@ -29,6 +29,7 @@
 #include "userspace/agent/nics/carriers.h"
 #include "userspace/agent/nics/nic_clocks.h"
 #include "userspace/agent/nics/nic_failover.h"
+#include "userspace/agent/nics/rounds_seen.h"
 #include "userspace/agent/nics/verbs_probes.h"
 #include "userspace/agent/pair_keeper.h"
 #include "userspace/agent/paths/damping.h"
@@ -158,10 +159,8 @@ void Agent::OpenPaths() {
   samples_ = std::make_unique<FlowSamples>(pairs_, flows_, engine_->mesh(), *mail_, *clock_, monotonic_,
                                            [this] { return modes_->ActsAtAll(); });
   peer_watch_ = std::make_unique<PeerWatch>(pairs_, nics_, journal_, [this](const PairState& pair) {
-    const cw_pair& shared = *engine_->mesh().shared(pair.index);
-    const bool same = probe::Load(shared.tx_session) == control_->session();
-    const uint32_t sent = engine_->RoundOf(pair.index);
-    return sent == 0 ? 0 : sent - (same ? probe::Load(shared.cur_round) : 0);
+    const std::optional<Hooks::Rounds> rounds = RoundsOf(pair, control_->session(), *engine_);
+    return rounds ? rounds->sent - rounds->seen : 0;
   });
   dry_run_ = std::make_unique<DryRun>(pairs_, flows_, qps_, engine_->mesh(), peer_names_, monotonic_, journal_,
                                       DryRun::Asks{.hops = hops, .acts = [this] { return modes_->ActsAtAll(); }});

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "userspace/agent/nics/hooks.h"
 #include "userspace/model/counted.h"
 
 namespace cw::agent {
@@ -61,7 +62,7 @@ void PeerWatch::Look(int64_t now_ns) {
     const NicState* nic = NicOf(nics_, pair->ifindex);
     const bool blind = nic != nullptr && nic->attached && !nic->has_programs();
     if (!blind && !pair->PeerIsBlind(now_ns)) seen.push_back(SeenOf(*pair));
-    const bool stay = !blind && nic != nullptr && nic->link_up && rounds_unseen_(*pair) >= kUnseenRounds;
+    const bool stay = !blind && nic != nullptr && nic->link_up && rounds_unseen_(*pair) >= Hooks::kUnseenRounds;
     stay ? (void)++unseen_looks_[index] : (void)unseen_looks_.erase(index);
   }
   std::vector<std::string> begun;

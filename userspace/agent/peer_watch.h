@@ -34,8 +34,7 @@ class PeerWatch {
   void Look(int64_t now_ns);  // CLOCK_MONOTONIC; looks once a second, however often it is called
 
  private:
-  static constexpr uint32_t kUnseenRounds = 4;  // one or two may be on their path to the program
-  static constexpr int kUnseenLooks = 2;        // in a row
+  static constexpr int kUnseenLooks = 2;  // in a row
 
   SilentPeers::Seen SeenOf(const PairState& pair) const;
   bool AllStay(const std::string& peer) const;
