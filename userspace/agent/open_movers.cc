@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who moves flows, for balance and off what is lost.
 #include <algorithm>
-#include <random>
-
-#include <algorithm>
 #include <cmath>
+#include <random>
 
 #include "spdlog/spdlog.h"
 #include "userspace/agent/agent.h"
@@ -42,6 +40,18 @@
 #include "userspace/model/boot_id.h"
 
 namespace cw::agent {
+namespace {
+
+// How long ago the oldest of its paths was seen to take these hops; there is no table: for ever.
+double UntracedS(const probe::Discovery* discovery, int64_t now_ns) {
+  if (discovery == nullptr || discovery->table().paths.empty()) return INFINITY;
+  double oldest_s = 0;
+  for (const probe::Path& path : discovery->table().paths)
+    oldest_s = std::max(oldest_s, static_cast<double>(now_ns - path.verified_ns) / 1e9);
+  return oldest_s;
+}
+
+}  // namespace
 
 // Who moves flows: the kernel's program, and the libraries in the processes whose packets it does not see. What left a
 // bad path by either comes back by it; where flows move for balance, that rule takes what recovered into use.
@@ -165,15 +175,7 @@ void Agent::OpenSteering() {
                            const absl::StatusOr<cw_counters> sums = dataplane_->counters().Sum();
                            return sums.ok() ? sums->gso_frames + sums->ip_options + sums->ip6_extension : uint64_t{0};
                          },
-                     .untraced_s =
-                         [this](uint32_t pair) {
-                           const probe::Discovery* discovery = engine_->discovery(pair);
-                           double oldest_s = discovery == nullptr || discovery->table().paths.empty() ? INFINITY : 0;
-                           for (const probe::Path& path :
-                                discovery == nullptr ? std::vector<probe::Path>() : discovery->table().paths)
-                             oldest_s = std::max(oldest_s, static_cast<double>(NowNs() - path.verified_ns) / 1e9);
-                           return oldest_s;
-                         },
+                     .untraced_s = [this](uint32_t pair) { return UntracedS(engine_->discovery(pair), NowNs()); },
                      .trace_soon =
                          [this](uint32_t pair) {
                            engine_->DoubtPaths(pair, NowNs());

@@ -74,11 +74,16 @@ class Draining {
   bool IsDrained(const NicState& nic) const;
 
  private:
+  static constexpr double kSafeAfterS = 10;  // without a byte
+  // A flow whose queue pair nobody lists may be that of another namespace, which sends a message now and then.
+  static constexpr int64_t kUnlistedQuietNs = 60'000'000'000;
+
   uint16_t CrossingPorts(const PairState& pair, DrainEntry& drain, uint16_t& unknown);
   void FindCrossing(DrainEntry& drain);
   uint16_t UnknownOf(uint32_t pair) const;
   bool LeavesByAnotherNic(const DrainEntry& drain, uint32_t pair) const;
   void Leave(Mover& mover, DrainEntry& drain, const FlowKey& flow, uint32_t pair, bool certainly);
+  // drain_obstacles.cc
   bool KeepsFree(const DrainEntry& drain) const;
   bool IsSafe(const DrainEntry& drain, int64_t now_ns) const;
   std::vector<std::string> ObstaclesOf(const DrainEntry& drain, int64_t now_ns) const;
@@ -88,6 +93,7 @@ class Draining {
   std::set<uint32_t> PairsWithFlows() const;
   void TraceSoon();
   std::string Untraced() const;
+  // draining.cc
   absl::StatusOr<std::string> NicCalled(const std::string& name) const;
   bool Acts(const FlowKey& flow) const;
   void Watch(DrainEntry& drain, int64_t now_ns);
