@@ -50,7 +50,6 @@ Components::Components(const Topology& topology, const std::vector<HostEvidence>
                            .nic = link.from < 0 ? link.from_nic : link.to_nic,
                            .own_port = ends[link.port] == 1});
     for (const LinkId& id : link.ids) link_of_[id] = c;
-    if (at_nic) own_links_[all_.back().nic].push_back(c);
     if (!at_nic) to_port_[link.port] = c;
     if (!at_nic && !link_between_.emplace(std::pair(link.from, link.to), c).second)
       link_between_[{link.from, link.to}] = -1;
@@ -126,12 +125,6 @@ int32_t Components::CableOf(int32_t link) const {
     if (at(c).part == Part::kCable) return c;
   }
   return -1;
-}
-
-const std::vector<int32_t>& Components::WholesOf(int32_t c) const {
-  static const std::vector<int32_t> kNone;
-  const auto over = over_.find(c);
-  return over == over_.end() ? kNone : over->second;
 }
 
 int32_t Components::WholeOf(int32_t c) const {
@@ -223,12 +216,6 @@ int32_t Components::NicAt(Addr address) {
 int32_t Components::FindScope(const std::string& scope) const {
   const auto it = by_scope_.find(scope);
   return it == by_scope_.end() ? -1 : it->second;
-}
-
-const std::vector<int32_t>& Components::OwnLinks(const Addr& nic) const {
-  static const std::vector<int32_t> kNone;
-  const auto links = own_links_.find(nic);
-  return links == own_links_.end() ? kNone : links->second;
 }
 
 int32_t Components::LinkToPort(const Addr& port) const {

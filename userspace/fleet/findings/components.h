@@ -56,9 +56,8 @@ class Components {
   const Component& at(int32_t c) const { return all_[static_cast<size_t>(c)]; }
   size_t size() const { return all_.size(); }
   bool Contains(int32_t whole, int32_t part) const;
-  int32_t CableOf(int32_t link) const;                    // −1: it is not known
-  const std::vector<int32_t>& WholesOf(int32_t c) const;  // cables, switches, hosts that it is a part of
-  int32_t WholeOf(int32_t c) const;  // of a link its cable, or the NIC where it ends; c itself where there is none
+  int32_t CableOf(int32_t link) const;  // −1: it is not known
+  int32_t WholeOf(int32_t c) const;     // of a link its cable, or the NIC where it ends; c itself where there is none
   bool KnowsLeafOf(const Addr& nic) const { return leaf_of_.contains(nic); }
   int LeafOf(const Addr& nic) const {  // −1: not known
     const auto leaf = leaf_of_.find(nic);
@@ -67,8 +66,6 @@ class Components {
   std::string PlaceOf(const std::string& scope) const;  // the scope where no component has it
   std::string HostAt(int32_t c) const;                  // whose NIC it is, or ends at; "": nobody's
   int32_t FindScope(const std::string& scope) const;    // −1: none
-  // Directions of this NIC's own link that are known.
-  const std::vector<int32_t>& OwnLinks(const Addr& nic) const;
   // The link, both directions of whose cable end at this port (as agents name links); −1: none.
   int32_t LinkToPort(const Addr& port) const;
 
@@ -91,7 +88,6 @@ class Components {
   std::vector<Component> all_;
   std::map<LinkId, int32_t> link_of_;
   std::map<Addr, int32_t> to_port_;
-  absl::flat_hash_map<Addr, std::vector<int32_t>> own_links_;  // by NIC
   absl::flat_hash_map<Addr, int32_t> nic_of_;
   absl::flat_hash_map<int32_t, std::vector<int32_t>> over_;  // link → its cable and switches; NIC → its host
   absl::flat_hash_map<std::string, int32_t> by_scope_;

@@ -40,21 +40,12 @@ std::vector<Suspect> Findings::LocaliseDead(const std::vector<Observation>& seen
   return suspects;
 }
 
-// What still holds first, then what explains the rest.
-std::vector<Suspect> Findings::Accuse(const Scene& scene, std::vector<Observation> seen) const {
-  std::vector<Suspect> suspects = LocaliseDead(seen, scene.paths.size());
-  const std::vector<Suspect> still = StillDead(scene, suspects, seen);
-  if (!still.empty()) suspects = LocaliseDead(seen, scene.paths.size());
-  FindOwnLinks(scene, seen, suspects);
-  JoinStillDead(still, suspects);
-  return suspects;
-}
-
 void Findings::FindDead(Scene& scene) {
   FindFlapping(scene);
   std::vector<Observation> seen;
   if (std::find(scene.word.begin(), scene.word.end(), Word::kBad) != scene.word.end()) seen = DeadObservations(scene);
-  std::vector<Suspect> suspects = Accuse(scene, seen);
+  std::vector<Suspect> suspects = LocaliseDead(seen, scene.paths.size());
+  FindOwnLinks(scene, seen, suspects);
   distrusted_.clear();
   Distrust(scene, suspects);
   if (!distrusted_.empty()) {
@@ -64,7 +55,8 @@ void Findings::FindDead(Scene& scene) {
     for (size_t i = 0; i < scene.paths.size(); ++i) {
       if (distrusted_.contains(scene.picture.hosts[scene.path(i).host].name)) scene.explained[i] = true;
     }
-    suspects = Accuse(scene, seen);
+    suspects = LocaliseDead(seen, scene.paths.size());
+    FindOwnLinks(scene, seen, suspects);
   }
   FindRails(scene, suspects);
   DeathAround(scene, suspects);

@@ -93,13 +93,6 @@ class Findings {
   std::vector<Observation> DeadObservations(const Scene& scene);
   // dead_causes.cc
   std::vector<Suspect> LocaliseDead(const std::vector<Observation>& seen, size_t paths, bool nic_links = false) const;
-  std::vector<Suspect> Accuse(const Scene& scene, std::vector<Observation> seen) const;
-  // still_dead.cc
-  std::vector<int32_t> PlacesOf(const Finding& open) const;
-  std::vector<Suspect> StillDead(const Scene& scene, const std::vector<Suspect>& all,
-                                 std::vector<Observation>& seen) const;
-  void JoinStillDead(const std::vector<Suspect>& still, std::vector<Suspect>& suspects) const;
-  // dead_causes.cc
   void Distrust(Scene& scene, const std::vector<Suspect>& suspects);
   void TellDead(Scene& scene, const Suspect& found);
   static int64_t DiedNs(const Scene& scene, const Suspect& suspect);

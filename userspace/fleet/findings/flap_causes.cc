@@ -13,20 +13,24 @@ constexpr size_t kMostReporters = 16;
 constexpr size_t kAgain = 2;                             // deaths of a path: it may be one of those that flap
 constexpr absl::Duration kAround = absl::Minutes(2);     // a death so soon after is most likely one more of the same
 constexpr absl::Duration kTogether = absl::Seconds(60);  // both directions of a cable
-constexpr double kMostlyOver = 0.8;                      // of the dead paths
-constexpr double kDeadPart = 0.3;                        // of the paths over what flaps
+constexpr absl::Duration kAgentStarts = absl::Minutes(1);
+constexpr double kMostlyOver = 0.8;  // of the dead paths
+constexpr double kDeadPart = 0.3;    // of the paths over what flaps
 
 bool Over(const std::vector<int32_t>& needs, int32_t c) { return std::binary_search(needs.begin(), needs.end(), c); }
 
 }  // namespace
 
-// Each time that a path dies counts, however soon it lives again.
+// Each time that a path dies counts, however soon it lives again. It lives where it answers: silence that is not its
+// own fault is no life between two deaths, nor is the silence that an agent counts anew since its start.
 void Findings::CountFlaps(Scene& scene) {
   for (size_t i = 0; i < scene.paths.size(); ++i) {
     const bool dead = scene.word[i] == Word::kBad;
     if (scene.word[i] == Word::kNeither || (!dead && flaps_.empty())) continue;
     const PathEvidence& path = scene.path(i);
-    const int64_t since_ns = path.silent_ns > 0 ? path.time_ns - path.silent_ns : 0;
+    if (!dead && path.state != PathEvidence::State::kAlive) continue;
+    const bool young = absl::Nanoseconds(scene.picture.now_ns - scene.picture.hosts[path.host].began_ns) < kAgentStarts;
+    const int64_t since_ns = path.silent_ns > 0 && !young ? path.time_ns - path.silent_ns : 0;
     flaps_.Take(PathKey(path), dead, since_ns, scene.picture.now_ns);
   }
   flaps_.Age(scene.picture.now_ns);
@@ -110,7 +114,9 @@ void Findings::DeathAround(Scene& scene, std::vector<Suspect>& suspects) const {
     };
     if (std::none_of(suspects.begin(), suspects.end(), is_of_it)) continue;
     Suspect now = DeadNow(scene, c);
-    if (now.paths_bad < kDeadPart * (now.paths_bad + now.paths_well)) continue;
+    // A switch that was dead twice is not what died because most of what is dead now crosses it.
+    const double part = components_.at(c).part == Part::kSwitch ? kMostlyOver : kDeadPart;
+    if (now.paths_bad < part * (now.paths_bad + now.paths_well)) continue;
     std::erase_if(suspects, [&](const Suspect& s) {
       if (!is_of_it(s)) return s.component == c;
       for (const uint32_t i : s.explains) scene.explained[i] = true;
