@@ -224,6 +224,30 @@ TEST(Discovery, NativePortsAreTracedOnDemandAndFold) {
   ASSERT_TRUE(d.Fold(0xd001).has_value()) << "and again in each build";
 }
 
+// A queue pair that connects during an outage: its port's hops were cut for as long as the agent ran.
+TEST(Discovery, ANativePortThatWasTracedWhileItsPathWasCutFoldsWhenThatLives) {
+  TracedFabric f{.spines = 4};
+  Discovery d({}, {});
+  int64_t now = 0;
+  SimulateDiscovery(d, f, now, 5 * kSecond);
+  f.cut_spines = {f.SpineOf(0xd001)};
+  d.TracePort(0xd001);
+  SimulateDiscovery(d, f, now, 20 * kSecond);
+  EXPECT_EQ(std::nullopt, d.Fold(0xd001));
+  d.TakeEvents();
+  f.cut_spines.clear();
+  d.Doubt(now);  // a path came back
+  SimulateDiscovery(d, f, now, 2 * kSecond);
+  ASSERT_TRUE(d.Fold(0xd001).has_value());
+  EXPECT_EQ(f.SpineOf(0xd001), f.SpineOf(*d.Fold(0xd001)));
+  EXPECT_GE(Count(d.TakeEvents(), DiscoveryEvent::Kind::kTraced), 1) << "its slot is to be folded";
+  EXPECT_EQ(4u, d.table().paths.size());
+  SimulateDiscovery(d, f, now, 5 * kSecond);
+  d.TakeEvents();
+  SimulateDiscovery(d, f, now, 100 * kSecond);
+  EXPECT_EQ(Count(d.TakeEvents(), DiscoveryEvent::Kind::kTraced), 0) << "it is known";
+}
+
 TEST(Discovery, AdoptedPortsStayThePathsPorts) {
   TracedFabric f{.spines = 4};
   Discovery first({.seed = 1}, {});

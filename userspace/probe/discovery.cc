@@ -37,6 +37,7 @@ void Discovery::Restart() {
   active_.clear();
   results_.clear();
   verify_.clear();
+  unsure_.clear();
   repeats_.Cancel();
   depth_ = 0;
   finished_ = 0;
@@ -52,9 +53,11 @@ int64_t Discovery::HurriedNs() const { return std::min(kHurriedNs, options_.veri
 void Discovery::Doubt(int64_t now_ns) {
   const bool lately = doubted_ns_ != 0 && now_ns - doubted_ns_ < HurriedNs();
   if (!lately) doubted_ns_ = now_ns;
-  for (auto& [port, verify] : verify_) {
-    verify.step_ns = HurriedNs();
-    verify.at_ns = std::min(verify.at_ns, lately ? now_ns + verify.step_ns : now_ns);
+  for (auto* ports : {&verify_, &unsure_}) {
+    for (auto& [port, verify] : *ports) {
+      verify.step_ns = HurriedNs();
+      verify.at_ns = std::min(verify.at_ns, lately ? now_ns + verify.step_ns : now_ns);
+    }
   }
 }
 
@@ -73,7 +76,10 @@ void Discovery::TracePort(uint16_t port) {
   }
 }
 
-void Discovery::ForgetPort(uint16_t port) { demanded_.erase(port); }
+void Discovery::ForgetPort(uint16_t port) {
+  demanded_.erase(port);
+  unsure_.erase(port);
+}
 
 bool Discovery::NothingAnswers() const { return depth_ == 0 && finished_ >= kTracesForDepth; }
 
@@ -161,6 +167,13 @@ void Discovery::StartTraces(int64_t now_ns) {
   for (uint16_t port : repeats_.Wanted()) {
     if (!room()) return;
     if (!active_.contains(port)) active_.emplace(port, RepeatTrace(port));
+  }
+  for (auto& [port, again] : unsure_) {
+    if (!room()) return;
+    if (again.at_ns > now_ns || active_.contains(port)) continue;
+    again.at_ns = now_ns + again.step_ns;
+    again.step_ns = std::min(2 * again.step_ns, options_.verify_interval_ns);
+    active_[port].purpose = Purpose::kDemand;
   }
   for (auto& [port, verify] : verify_) {
     if (!room()) return;
@@ -259,6 +272,7 @@ void Discovery::FinishTraces(int64_t now_ns) {
     BuildTable(now_ns);
     if (NothingAnswers()) active_.clear();
     ScheduleVerify(now_ns);
+    NoteUnsure(now_ns);
     BeginSelfTest();
   }
 }
@@ -273,9 +287,10 @@ void Discovery::Finish(uint16_t port, const Trace& trace, int64_t now_ns) {
     if (!repeats_.running()) FinishSelfTest();
   } else if (trace.purpose == Purpose::kVerify) {
     FinishVerify(port, hops, now_ns);
-  } else {
+  } else if (building_) {
     results_[port] = hops;
-    if (!building_) BuildTable(now_ns);
+  } else {
+    FinishDemand(port, hops, now_ns);
   }
   if (demanded_.contains(port)) events_.push_back({DiscoveryEvent::Kind::kTraced, port, {}, hops});
 }
@@ -300,6 +315,30 @@ void Discovery::FinishVerify(uint16_t port, const Hops& hops, int64_t now_ns) {
     BuildTable(now_ns);
   }
   LookForCalm();
+}
+
+// What was traced while its path was cut is traced again until its hops are whole. Less than before is no news.
+void Discovery::FinishDemand(uint16_t port, const Hops& hops, int64_t now_ns) {
+  const auto known = [](const Hops& list) {
+    return std::count_if(list.begin(), list.end(), [](const Addr& hop) { return !hop.is_zero(); });
+  };
+  const Hops* before = HopsOf(port);
+  if (before == nullptr || Conflict(*before, hops) || known(hops) > known(*before)) {
+    results_[port] = hops;
+    BuildTable(now_ns);
+  }
+  NoteUnsure(now_ns);
+}
+
+void Discovery::NoteUnsure(int64_t now_ns) {
+  const std::map<uint16_t, Hops> certain = CertainHops(results_);
+  const auto unsure = [&](uint16_t port) {
+    return !NothingAnswers() && demanded_.contains(port) && results_.contains(port) && !certain.contains(port);
+  };
+  std::erase_if(unsure_, [&](const auto& again) { return !unsure(again.first); });
+  for (const uint16_t port : demanded_) {
+    if (unsure(port)) unsure_.try_emplace(port, Verify{now_ns + HurriedNs(), 2 * HurriedNs()});
+  }
 }
 
 void Discovery::BeginSelfTest() {
@@ -439,7 +478,11 @@ int64_t Discovery::NextDeadlineNs() const {
       if (!a.done) next = std::min(next, a.ip_id == 0 ? 0 : a.sent_ns + TimeoutNs(ttl));
     }
   }
-  for (const auto& [port, verify] : verify_) next = std::min(next, verify.at_ns);
+  for (const auto* ports : {&verify_, &unsure_}) {
+    for (const auto& [port, verify] : *ports) {
+      if (!building_) next = std::min(next, verify.at_ns);
+    }
+  }
   for (uint16_t port : demanded_) {
     if (!results_.contains(port) && !active_.contains(port)) next = 0;
   }
