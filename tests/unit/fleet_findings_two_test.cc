@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <set>
 
 #include "tests/unit/fleet_findings_fixture.h"
@@ -184,6 +185,52 @@ TEST_F(TwoFaults, ACableThatIsKeptGivesWayToItsSwitchAndEnds) {
   EXPECT_THAT(OpenAfter(15), ElementsAre("switch dead: switch " + fabric_.name(spine_)));
   Set(PathEvidence::State::kAlive, All);
   EXPECT_THAT(OpenAfter(15), IsEmpty());
+}
+
+// The port of a queue pair that connects as its path dies is reported as new, once: a moment later another path's slot
+// stands for it.
+TEST_F(TwoFaults, APortThatWasReportedAsNewOnceIsNoDeadPath) {
+  told_ = picture_.paths.size();
+  for (size_t i = 0; i < told_; ++i) {
+    PathEvidence path = picture_.paths[i];
+    if (path.host < 3 || path.destination != fabric_.nic(0)) continue;
+    path.state = PathEvidence::State::kNew;
+    path.hops = nullptr;
+    path.hops_id = path.sent = 0;
+    path.udp_port = static_cast<uint16_t>(1000 + i);
+    path.time_ns = picture_.now_ns + kSecondNs;
+    picture_.paths.push_back(path);
+  }
+  Set(PathEvidence::State::kDead,
+      [&](const PathEvidence& p) { return p.hops != nullptr && OverCable(fabric_.leaf(0, 0), spine_)(p); });
+  EXPECT_THAT(OpenAfter(20), ElementsAre("link dead: " + Cable(fabric_.leaf(0, 0), spine_)));
+  // What is new for longer, and is said so, counts.
+  told_ = SIZE_MAX;
+  EXPECT_THAT(OpenAfter(10), SizeIs(2));
+}
+
+// Traced while the cable was dead, such a port's path ends at the leaf.
+TEST_F(TwoFaults, APathThatIsCutWhereACableFlapsDoesNotFlapBesideIt) {
+  const int leaf = fabric_.leaf(0, 0);
+  const std::vector<PathEvidence> all = picture_.paths;
+  std::map<Addr, std::vector<Addr>> cut;  // by NIC
+  for (PathEvidence path : all) {
+    if (path.host >= 3 || !OverCable(leaf, spine_)(path)) continue;
+    const std::vector<Addr>& hops = cut.try_emplace(path.source, std::vector{path.hops->front(), Addr{}}).first->second;
+    path.hops = &hops;
+    path.hops_id = HopsId(hops);
+    path.udp_port = 1001;
+    picture_.paths.push_back(path);
+  }
+  ASSERT_THAT(cut, SizeIs(3));
+  const auto flaps = [&](const PathEvidence& p) { return p.udp_port == 1001 || OverCable(leaf, spine_)(p); };
+  for (int flap = 1; flap <= 11; ++flap) {
+    Set(PathEvidence::State::kDead, flaps);
+    Pass(6);
+    Set(PathEvidence::State::kAlive, All);
+    Pass(6);
+  }
+  EXPECT_THAT(Open(), ElementsAre("link flapping: " + Cable(leaf, spine_)));
 }
 
 TEST_F(TwoFaults, BothDirectionsOfACableThatLoseAreTheCable) {

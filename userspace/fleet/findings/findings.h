@@ -73,6 +73,7 @@ class Findings {
     double sent = 0, lost = 0;
     bool dead = false;      // at its end
     int64_t bad_ns = 0;     // since when it has been dead or silent without a break; 0: it is not
+    int64_t new_ns = 0;     // time of the first of its words since when it has been new; 0: it is not
     int64_t small_ns = 0;   // since when full-size packets do not arrive; 0: they do, or it is not known
     int64_t queues_ns = 0;  // since when all intervals had a queue: begin of the first; 0: the last had none
   };
@@ -132,7 +133,8 @@ class Findings {
   void NoteDead(const Scene& scene);
   // rail_causes.cc
   void FindRails(Scene& scene, std::vector<Suspect>& suspects);
-  bool IsCutWhereSomethingDied(const Scene& scene, uint32_t i) const;
+  bool IsCutAt(const Scene& scene, uint32_t i, const std::vector<int32_t>& what) const;
+  bool IsOnceNew(const PathEvidence& path);
   void FindUnexplained(Scene& scene);
   // flap_causes.cc
   struct Flapping {

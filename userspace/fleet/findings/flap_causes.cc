@@ -218,6 +218,15 @@ void Findings::TellUnclearFlaps(Scene& scene, const ByScope& certain) {
            std::any_of(s.alike.begin(), s.alike.end(), known) ||
            absl::Nanoseconds(scene.picture.now_ns - LastFlapNs(scene, s)) > rules_.flaps_rest;
   });
+  // A path that was traced while what flaps was dead is cut there.
+  std::vector<int32_t> of_it = scene.flapping;
+  for (const auto& [scope, f] : certain) {
+    if (const int32_t c = components_.FindScope(scope); c >= 0) of_it.push_back(c);
+  }
+  std::erase_if(unclear, [&](const Suspect& s) {
+    return components_.at(s.component).gap &&
+           std::all_of(s.explains.begin(), s.explains.end(), [&](uint32_t i) { return IsCutAt(scene, i, of_it); });
+  });
   FindInGaps(scene, Cause::kFlapping, unclear);
   for (const Suspect& s : unclear) {
     const size_t times = TimesOf(scene, s);

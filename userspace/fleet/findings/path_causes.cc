@@ -155,12 +155,14 @@ void Findings::Remember(Scene& scene) {
                         m.time_ns >= stirred_ns + absl::ToInt64Nanoseconds(kCountsLag);
     const int64_t queues_ns = !IsAbove(path, rules_) ? 0 : m.queues_ns != 0 ? m.queues_ns : m.time_ns;
     const int64_t small_ns = path.largest_bytes == 0 ? 0 : m.small_ns != 0 ? m.small_ns : path.time_ns;
+    const int64_t new_ns = path.state != PathEvidence::State::kNew ? 0 : m.new_ns != 0 ? m.new_ns : path.time_ns;
     const int64_t bad_ns = scene.word[i] != Word::kBad ? 0 : m.bad_ns != 0 ? m.bad_ns : now_ns;
     m = {.time_ns = path.time_ns,
          .sent = m.sent * fade + (counts ? path.sent : 0),
          .lost = m.lost * fade + (counts ? path.lost : 0),
          .dead = dead,
          .bad_ns = bad_ns,
+         .new_ns = new_ns,
          .small_ns = small_ns,
          .queues_ns = queues_ns};
   }

@@ -113,16 +113,21 @@ void Findings::FindRails(Scene& scene, std::vector<Suspect>& suspects) {
     suspects.erase(suspects.begin() + static_cast<std::ptrdiff_t>(*s));
 }
 
-// Its trace ends at a switch of which a link, or which itself, is dead: where it would go on nobody knows.
-bool Findings::IsCutWhereSomethingDied(const Scene& scene, uint32_t i) const {
+// Its trace ends at a switch of which one of these is a part, or which is one: where it would go on nobody knows.
+bool Findings::IsCutAt(const Scene& scene, uint32_t i, const std::vector<int32_t>& what) const {
   const std::vector<Addr>* hops = scene.path(i).hops;
   if (hops == nullptr || std::none_of(hops->begin(), hops->end(), [](const Addr& hop) { return hop.is_zero(); }))
     return false;
   return std::any_of(scene.needs[i]->begin(), scene.needs[i]->end(), [&](int32_t c) {
     return components_.at(c).part == Part::kSwitch &&
-           std::any_of(scene.dead.begin(), scene.dead.end(),
-                       [&](int32_t dead) { return components_.Contains(c, dead); });
+           std::any_of(what.begin(), what.end(), [&](int32_t part) { return components_.Contains(c, part); });
   });
+}
+
+// A port that never answered, and was reported once: its host may use it no more.
+bool Findings::IsOnceNew(const PathEvidence& path) {
+  const Memory& m = MemoryOf(path);
+  return path.state == PathEvidence::State::kNew && m.time_ns == m.new_ns;
 }
 
 // Switches that answer no trace, one of parallel links, a member of a LAG: what the dead paths have in common.
@@ -135,7 +140,7 @@ void Findings::FindUnexplained(Scene& scene) {
     const int64_t bad_ns = MemoryOf(scene.path(i)).bad_ns;
     if (bad_ns == 0 || absl::Nanoseconds(scene.picture.now_ns - bad_ns) < kStaysDead) continue;
     if (CrossesAny(*scene.needs[i], scene.lossy) || CrossesAny(*scene.needs[i], scene.flapping) ||
-        IsCutWhereSomethingDied(scene, i))
+        IsCutAt(scene, i, scene.dead) || IsOnceNew(scene.path(i)))
       continue;
     left.push_back(i);
     hosts.insert(scene.path(i).host);
