@@ -78,6 +78,22 @@ TEST(FleetTruthJudge, WhatWasThereBeforeCountsWhenItOpensAgain) {
   EXPECT_EQ(WrongWith({kRight, again}, {Over(kRight), old}, {old}), "something else was found");
 }
 
+// Each outage of a cable that flaps is over when it lives again, until it is known to flap.
+TEST(FleetTruthJudge, WhatWasSomethingElseMayHaveBeenOverBeforeItWasRight) {
+  const TruthCase c = PowerOfH3();
+  const Said other = Open("1", "agent gone", "host h3");
+  for (const bool again : {false, true}) {
+    Judge judge({&c}, {}, kBegan);
+    judge.Look({other}, At(2));
+    judge.Look({Over(other)}, At(3));
+    judge.Look({kRight}, At(4));
+    if (again) judge.Look({Over(kRight)}, At(5));
+    judge.Mended(At(20));
+    judge.Look({Over(kRight)}, At(30));
+    EXPECT_EQ(judge.Rows("test")[0].wrong, again ? "its finding was over before it was mended" : "");
+  }
+}
+
 TEST(FleetTruthJudge, PlacesAreExact) {
   const auto in = [](const std::string& place, const std::string& scope) {
     TruthCase c = PowerOfH3();
