@@ -24,6 +24,7 @@
 #include "userspace/commandline/command.h"
 #include "userspace/commandline/sd_notify.h"
 #include "userspace/config/change.h"
+#include "userspace/doors/guests.h"
 #include "userspace/metrics/exporter.h"
 #include "userspace/model/boot_id.h"
 #include "userspace/rights/rights.h"
@@ -119,6 +120,8 @@ bool AnyOf(const std::vector<config::Change>& changes, absl::string_view table) 
 
 // SIGHUP.
 void Reload(config::Config& running, const std::string& path, Agent& agent, Beside& beside) {
+  if (const absl::Status status = agent.ReopenEvents(); !status.ok())
+    agent.Tell({.type = "agent", .alert = true, .text = std::string(status.message())});
   absl::StatusOr<config::Config> fresh = config::LoadConfig(path);
   if (!fresh.ok()) {
     agent.Tell({.type = "config",
@@ -155,6 +158,7 @@ void Reload(config::Config& running, const std::string& path, Agent& agent, Besi
 }
 
 int Serve(const config::Config& config, const std::string& path, const TimeSourceFn& time_source) {
+  doors::RaiseDescriptors();
   commandline::SdNotify("STATUS=starting");
   NoMemoryDumps();
   if (config.probe.lock_memory) LockMemory();

@@ -3,16 +3,19 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "userspace/api/calls.h"
+#include "userspace/api/grpc_door.h"
 #include "userspace/api/grpc_log.h"
 #include "userspace/api/guard.h"
 #include "userspace/api/tls_server.h"
-#include "userspace/api/unix_door.h"
 #include "userspace/api/user_servers.h"
+#include "userspace/doors/door.h"
 #include "userspace/tls/revocation.h"
 
 namespace cw::api {
@@ -21,11 +24,11 @@ namespace {
 constexpr int kHandshakeMs = 10'000;
 constexpr int kKeepaliveMs = 60'000;  // a client that vanished is noticed so
 constexpr mode_t kGroupsMode = 0660, kOpenMode = 0666;
+constexpr size_t kMostOfOne = 32, kMost = 256, kPart = 8;  // connections; of the limit on open files, each door
 
 void LimitStrangers(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port that is taken is an error
 }
 
 // Whose certificate was revoked is turned away with the next call, on a connection that stands, too.
@@ -40,6 +43,19 @@ void RefuseRevoked(tls::Revocations& revocations, AgentView& view, const std::st
   if (answer.revoked)
     who.status = absl::PermissionDeniedError(
         absl::StrFormat("the certificate of %s is revoked; have a new one made", who.caller.name));
+}
+
+doors::GuestLimits ConnectionLimits() { return {.each = kMostOfOne, .all = doors::ShareOfDescriptors(kMost, kPart)}; }
+
+absl::Status PrepareFolder(const std::string& socket_path) {
+  const std::filesystem::path folder = std::filesystem::path(socket_path).parent_path();
+  if (folder.empty() || std::filesystem::is_directory(folder)) return absl::OkStatus();
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (!error) std::filesystem::permissions(folder, std::filesystem::perms(0750), error);
+  if (!error) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrFormat("cannot make folder %s: %s; run as root, or set run_dir", folder.string(), error.message()));
 }
 
 GuardedService::Identify ByCertificate(Gate& gate, tls::Revocations& revocations, AgentView& view) {
@@ -74,7 +90,30 @@ struct Server::Impl {
   GuardedService service;                                // of tcp
   std::shared_ptr<grpc::ServerCredentials> credentials;  // gRPC asks them for each connection
   std::unique_ptr<grpc::Server> tcp;
-  std::unique_ptr<UnixDoor> door;
+  std::unique_ptr<GrpcDoor> tcp_door;
+  std::unique_ptr<doors::Door> door;
+
+  absl::Status StartUnix(const std::string& path, mode_t mode) {
+    if (absl::Status status = PrepareFolder(path); !status.ok()) return status;
+    absl::StatusOr<doors::Listener> listener = doors::Listener::Unix(path, mode);
+    if (absl::IsAlreadyExists(listener.status())) {
+      return absl::AlreadyExistsError(
+          absl::StrFormat("an agent already serves %s; stop it, or give this one another instance name", path));
+    }
+    if (!listener.ok()) {
+      return absl::Status(listener.status().code(),
+                          absl::StrCat(listener.status().message(), "; check the folder's owner and mode"));
+    }
+    doors::DoorSpec spec{.limits = ConnectionLimits()};
+    spec.screen = [this](int fd, const sockaddr_storage&) { return user_servers.Screen(fd); };
+    spec.admit = [this](maps::UniqueFd fd, const sockaddr_storage&) { user_servers.Admit(fd.release()); };
+    std::vector<doors::Listener> listeners;
+    listeners.push_back(*std::move(listener));
+    absl::StatusOr<std::unique_ptr<doors::Door>> opened = doors::Door::Open(std::move(listeners), std::move(spec));
+    if (!opened.ok()) return opened.status();
+    door = *std::move(opened);
+    return absl::OkStatus();
+  }
 
   absl::Status StartTcp(const ServerOptions& options, AgentView& view) {
     if (options.tls.cert.empty() || options.tls.key.empty() || options.tls.ca.empty()) {
@@ -90,14 +129,12 @@ struct Server::Impl {
     grpc::ServerBuilder builder;
     LimitServer(builder);
     LimitStrangers(builder);
-    for (const std::string& address : options.tcp) builder.AddListeningPort(address, credentials);
+    tcp_door = std::make_unique<GrpcDoor>(builder, credentials);
     builder.RegisterService(&service);
     tcp = builder.BuildAndStart();
-    if (tcp != nullptr) return absl::OkStatus();
-    return absl::UnavailableError(
-        absl::StrFormat("cannot serve on %s (api.listen); is it an address of this host, and the "
-                        "port free?",
-                        absl::StrJoin(options.tcp, ", ")));
+    if (tcp == nullptr) return absl::UnavailableError("cannot start gRPC's server for api.listen");
+    const absl::Status opened = tcp_door->Open(options.tcp, ConnectionLimits());
+    return opened.ok() ? opened : absl::Status(opened.code(), absl::StrCat("api.listen: ", opened.message()));
   }
 };
 
@@ -110,11 +147,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   if (!roles.ok()) return roles.status();
   const mode_t mode = roles->by_mode ? kGroupsMode : kOpenMode;
   auto impl = std::make_unique<Impl>(view, *std::move(roles), options);
-  Impl* inner = impl.get();
-  absl::StatusOr<std::unique_ptr<UnixDoor>> door =
-      UnixDoor::Open(options.socket_path, mode, [inner](int fd) { inner->user_servers.Admit(fd); });
-  if (!door.ok()) return door.status();
-  impl->door = *std::move(door);
+  if (absl::Status status = impl->StartUnix(options.socket_path, mode); !status.ok()) return status;
   if (!options.tcp.empty()) {
     if (absl::Status status = impl->StartTcp(options, view); !status.ok()) return status;
   }
@@ -125,6 +158,7 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Server::~Server() {
   impl_->door.reset();
+  impl_->tcp_door.reset();
   impl_->calls.Stop();
   if (impl_->tcp != nullptr) EndServer(*impl_->tcp, kPatience);
 }

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <tuple>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "userspace/api/plain_messages.h"
 
@@ -16,6 +17,7 @@ namespace {
 
 constexpr int kMaxThreads = 24;
 constexpr int kMaxRequestBytes = 1 << 20;
+constexpr int kMaxStreams = 32;  // of one connection
 
 }  // namespace
 
@@ -27,6 +29,7 @@ void LimitServer(grpc::ServerBuilder& builder) {
   builder.SetSyncServerOption(grpc::ServerBuilder::MIN_POLLERS, 1);
   builder.SetSyncServerOption(grpc::ServerBuilder::MAX_POLLERS, 2);
   builder.SetMaxReceiveMessageSize(kMaxRequestBytes);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxStreams);
   TakeNoCompression(builder);
 }
 
@@ -39,6 +42,15 @@ UserServers::~UserServers() {
   for (auto& [owner, user] : servers_) EndServer(*user.server, kPatience);
 }
 
+std::optional<std::string> UserServers::Screen(int fd) {
+  const absl::StatusOr<UnixPeer> peer = ReadPeer(fd);
+  if (!peer.ok()) return std::nullopt;
+  const Role role = RoleOfPeer(roles_, *peer);
+  if (role != Role::kNone) return absl::StrCat(peer->uid);
+  gate_.TurnedAway(CallerOf(*peer, role), "neither root nor in a group of [api] in the agent's configuration");
+  return std::nullopt;
+}
+
 void UserServers::Admit(int fd) {
   const absl::StatusOr<UnixPeer> peer = ReadPeer(fd);
   const Role role = peer.ok() ? RoleOfPeer(roles_, *peer) : Role::kNone;
@@ -49,8 +61,6 @@ void UserServers::Admit(int fd) {
     return;
   }
   close(fd);
-  if (peer.ok() && role == Role::kNone)
-    gate_.TurnedAway(CallerOf(*peer, role), "neither root nor in a group of [api] in the agent's configuration");
 }
 
 UserServers::UserServer* UserServers::ServerOf(const UnixPeer& peer, Role role) {

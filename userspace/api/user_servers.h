@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "userspace/api/guard.h"
@@ -30,6 +32,8 @@ class UserServers {
   UserServers(Calls& calls, Gate& gate, UnixRoles roles) : calls_(calls), gate_(gate), roles_(std::move(roles)) {}
   ~UserServers();
 
+  // Among whom its connection counts; nullopt: it has no role, which is kept.
+  std::optional<std::string> Screen(int fd);
   // Owns fd: hands it to its owner's server, or closes it where the owner has no role.
   void Admit(int fd);
 

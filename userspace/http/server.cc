@@ -1,83 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/http/server.h"
 
-#include <arpa/inet.h>
-#include <fcntl.h>
 #include <microhttpd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
+#include <chrono>
 #include <cstring>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/time.h"
+#include "userspace/doors/door.h"
 
 namespace cw::http {
 namespace {
 
-constexpr unsigned kMaxConnections = 16;
+constexpr size_t kMostOfOne = 4, kMost = 32;  // connections; a page may be some megabytes
 constexpr unsigned kIdleSeconds = 10;
+constexpr absl::Duration kLongest = absl::Seconds(30);  // of one connection, where others come: who reads slowly ends
 constexpr size_t kRequestBytes = 16 << 10;
-constexpr int kBacklog = 16;
-
-sockaddr_un UnixAddress(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  std::memcpy(address.sun_path, path.c_str(), std::min(path.size(), sizeof(address.sun_path) - 1));
-  return address;
-}
-
-bool SomebodyListens(const std::string& path) {
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const sockaddr_un address = UnixAddress(path);
-  const bool connected = fd >= 0 && connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
-  if (fd >= 0) close(fd);
-  return connected;
-}
-
-absl::Status CannotListen(const std::string& where, int error) {
-  return absl::UnavailableError(absl::StrFormat("cannot serve on %s: %s; see metrics.listen", where, strerror(error)));
-}
-
-// Bound under a name of its own, then renamed: nobody can open it before its mode is right.
-absl::StatusOr<int> ListenUnix(const std::string& path) {
-  if (SomebodyListens(path))
-    return absl::AlreadyExistsError(absl::StrCat(path, " is served by another process; see metrics.listen"));
-  const std::string bind_path = absl::StrCat(path, ".", getpid());
-  unlink(bind_path.c_str());
-  const sockaddr_un address = UnixAddress(bind_path);
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd >= 0 && bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0 &&
-      chmod(bind_path.c_str(), 0660) == 0 && listen(fd, kBacklog) == 0 && rename(bind_path.c_str(), path.c_str()) == 0)
-    return fd;
-  const int error = errno;
-  unlink(bind_path.c_str());
-  if (fd >= 0) close(fd);
-  return CannotListen(path, error);
-}
-
-absl::StatusOr<int> ListenTcp(const config::Listen& where) {
-  sockaddr_in v4{.sin_family = AF_INET, .sin_port = htons(where.port)};
-  sockaddr_in6 v6{.sin6_family = AF_INET6, .sin6_port = htons(where.port)};
-  const bool is_v4 = inet_pton(AF_INET, where.address.c_str(), &v4.sin_addr) == 1;
-  if (!is_v4) inet_pton(AF_INET6, where.address.c_str(), &v6.sin6_addr);
-  const int fd = socket(is_v4 ? AF_INET : AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  const int on = 1;
-  if (fd >= 0) {
-    (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-    if (!is_v4) (void)setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof(on));
-  }
-  const auto* address = is_v4 ? reinterpret_cast<const sockaddr*>(&v4) : reinterpret_cast<const sockaddr*>(&v6);
-  if (fd >= 0 && bind(fd, address, is_v4 ? sizeof(v4) : sizeof(v6)) == 0 && listen(fd, kBacklog) == 0) return fd;
-  const int error = errno;
-  if (fd >= 0) close(fd);
-  return CannotListen(absl::StrCat(where.address, ":", where.port), error);
-}
 
 MHD_Result Queue(MHD_Connection* connection, unsigned code, const std::string& text, const char* type) {
   MHD_Response* response =
@@ -100,9 +46,58 @@ std::string NotHere(const std::vector<Route>& routes) {
 
 struct Server::Impl {
   std::vector<Route> routes;
-  std::string unix_path;
-  ino_t inode = 0;  // of our socket: another's is never removed
   MHD_Daemon* daemon = nullptr;
+  std::mutex mutex;                                          // of the next
+  std::map<int, std::chrono::steady_clock::time_point> fds;  // of connections, since when
+  std::unique_ptr<doors::Door> door;                         // goes first
+
+  // The library says so before it closes one: no number here is another connection's.
+  static void Noted(void* self, MHD_Connection* connection, void**, MHD_ConnectionNotificationCode code) {
+    const MHD_ConnectionInfo* info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (info == nullptr) return;
+    auto* impl = static_cast<Impl*>(self);
+    const std::lock_guard lock(impl->mutex);
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+      impl->fds[info->connect_fd] = std::chrono::steady_clock::now();
+    } else {
+      impl->fds.erase(info->connect_fd);
+    }
+  }
+
+  void EndTheOld() {
+    const auto now = std::chrono::steady_clock::now();
+    const std::lock_guard lock(mutex);
+    for (const auto& [fd, since] : fds) {
+      if (absl::FromChrono(now - since) >= kLongest) (void)shutdown(fd, SHUT_RDWR);
+    }
+  }
+
+  absl::Status Open(const config::Listen& where) {
+    const bool is_unix = where.kind == config::Listen::Kind::kUnix;
+    absl::StatusOr<doors::Listener> listener =
+        is_unix ? doors::Listener::Unix(where.path, 0660) : doors::Listener::Tcp(where);
+    if (!listener.ok())
+      return absl::Status(listener.status().code(), absl::StrCat(listener.status().message(), "; see metrics.listen"));
+    daemon =
+        MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC | MHD_USE_NO_LISTEN_SOCKET, 0, nullptr, nullptr,
+                         &Answer, this, MHD_OPTION_CONNECTION_TIMEOUT, kIdleSeconds, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
+                         kRequestBytes, MHD_OPTION_NOTIFY_CONNECTION, &Noted, this, MHD_OPTION_END);
+    if (daemon == nullptr) return absl::UnavailableError("cannot start the HTTP server: out of threads or descriptors");
+    doors::DoorSpec spec{.limits = {.each = is_unix ? kMost : kMostOfOne, .all = kMost}};
+    spec.screen = [this](int, const sockaddr_storage& from) -> std::optional<std::string> {
+      EndTheOld();
+      return doors::AddressOf(from);
+    };
+    spec.admit = [this](maps::UniqueFd fd, const sockaddr_storage& from) {
+      (void)MHD_add_connection(daemon, fd.release(), reinterpret_cast<const sockaddr*>(&from), sizeof(from));
+    };
+    std::vector<doors::Listener> listeners;
+    listeners.push_back(*std::move(listener));
+    absl::StatusOr<std::unique_ptr<doors::Door>> opened = doors::Door::Open(std::move(listeners), std::move(spec));
+    if (!opened.ok()) return opened.status();
+    door = *std::move(opened);
+    return absl::OkStatus();
+  }
 
   // The library calls once with a request's head; an answer given then refuses its body unread.
   static MHD_Result Answer(void* self, MHD_Connection* connection, const char* url, const char* method, const char*,
@@ -121,33 +116,18 @@ struct Server::Impl {
 };
 
 absl::StatusOr<std::unique_ptr<Server>> Server::Start(const config::Listen& listen, std::vector<Route> routes) {
-  const bool is_unix = listen.kind == config::Listen::Kind::kUnix;
-  absl::StatusOr<int> fd = is_unix ? ListenUnix(listen.path) : ListenTcp(listen);
-  if (!fd.ok()) return fd.status();
   auto impl = std::make_unique<Impl>();
   impl->routes = std::move(routes);
-  struct stat info {};
-  if (is_unix && stat(listen.path.c_str(), &info) == 0) {
-    impl->unix_path = listen.path;
-    impl->inode = info.st_ino;
-  }
-  impl->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ITC, 0, nullptr, nullptr, &Impl::Answer,
-                                  impl.get(), MHD_OPTION_LISTEN_SOCKET, *fd, MHD_OPTION_CONNECTION_LIMIT,
-                                  kMaxConnections, MHD_OPTION_CONNECTION_TIMEOUT, kIdleSeconds,
-                                  MHD_OPTION_CONNECTION_MEMORY_LIMIT, kRequestBytes, MHD_OPTION_END);
   std::unique_ptr<Server> server(new Server(std::move(impl)));
-  if (server->impl_->daemon != nullptr) return server;
-  close(*fd);
-  return absl::UnavailableError("cannot start the HTTP server: out of threads or descriptors");
+  if (absl::Status status = server->impl_->Open(listen); !status.ok()) return status;
+  return server;
 }
 
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Server::~Server() {
-  struct stat info {};
-  if (!impl_->unix_path.empty() && stat(impl_->unix_path.c_str(), &info) == 0 && info.st_ino == impl_->inode)
-    unlink(impl_->unix_path.c_str());
-  if (impl_->daemon != nullptr) MHD_stop_daemon(impl_->daemon);  // closes the socket
+  impl_->door.reset();
+  if (impl_->daemon != nullptr) MHD_stop_daemon(impl_->daemon);
 }
 
 }  // namespace cw::http

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// How many connections one guest, and all together, may have. Whoever owns a descriptor afterwards closes it without a
+// word to this table: it looks at the sockets' inodes again when a limit is reached.
+// Thread rule: one owner.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace cw::doors {
+
+struct GuestLimits {
+  size_t each = 32;  // connections of one guest (an address, a user)
+  size_t all = 256;
+};
+
+class Guests {
+ public:
+  explicit Guests(GuestLimits limits) : limits_(limits) {}
+
+  enum class Answer { kIn, kTooManyOfIts, kTooManyInAll };
+  // kIn: fd, an open socket, counts as the guest's until it is closed.
+  Answer Admit(int fd, const std::string& guest);
+  // Of all guests, as far as is known: without a new look.
+  size_t count() const { return count_; }
+
+ private:
+  struct Place {
+    int fd;
+    ino_t inode;
+  };
+  void LookAgain(std::vector<Place>& places);
+  void LookAtAll();
+
+  const GuestLimits limits_;
+  std::map<std::string, std::vector<Place>> places_;
+  size_t count_ = 0;
+};
+
+// Share of the limit on open files that a door may take where it is less than `wanted`: what has to be written keeps
+// its descriptors.
+size_t ShareOfDescriptors(size_t wanted, size_t part);
+
+// The soft limit on open files up to the hard one.
+void RaiseDescriptors();
+
+}  // namespace cw::doors
