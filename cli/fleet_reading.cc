@@ -206,6 +206,7 @@ void ShowHost(const v1::FleetHost& host, bool past, bool colour) {
   ShowNics(host);
   ShowClock(host);
   if (past) return;
+  if (!host.twins().empty()) std::cout << "twins     " << Paint(Printable(host.twins()), Tone::kBad, colour) << '\n';
   std::cout << "refused   " << host.refused() << " batches, " << host.records_left_out() << " records\n";
   if (!host.last_refusal().empty()) std::cout << "          last: " << Printable(host.last_refusal()) << '\n';
   std::cout << "dropped   " << host.dropped_detail() << " batches of detail, " << host.dropped_events()

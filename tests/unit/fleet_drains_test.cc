@@ -281,6 +281,15 @@ TEST_F(DrainBookTest, AHostOfWhichNothingWasHeardMayCrossIt) {
   EXPECT_EQ(Show(id), "a safe, b safe, safe");
 }
 
+// One of them says that it is safe, whichever it is.
+TEST_F(DrainBookTest, WhereTwoAgentsSpeakAsOneHostItsWordCountsForNothing) {
+  const uint64_t id = Add("switch", "spine1");
+  for (const char* host : {"a", "b"}) Answer(host, id, pb::DRAIN_STATE_SAFE);
+  hosts_["a"].twins = "two agents speak as a, from 10.0.0.1 and from 10.0.0.2";
+  EXPECT_EQ(Show(id), "a asked, b safe, under way");
+  EXPECT_THAT(book_.Show(id, hosts_, crossing_, now_ns_).hosts(0).words(), HasSubstr("from 10.0.0.1 and"));
+}
+
 TEST_F(DrainBookTest, AHostThatIsDrainedMayGo) {
   hosts_["h1"] = {.connected = true, .takes = true};
   const uint64_t id = Add("host", "h1");

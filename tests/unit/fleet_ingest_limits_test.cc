@@ -7,6 +7,7 @@
 namespace cw::fleet {
 namespace {
 
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -195,6 +196,20 @@ TEST_F(IngestTest, HostsThatTheStoreCouldNotTellAreLearntOnceItCan) {
   ingest.Flush(kNow);
   EXPECT_TRUE(ingest.facts().contains("a"));
   EXPECT_TRUE(ingest.facts().contains("b"));
+}
+
+// An agent that starts anew never goes back to its run before; what moved to another address has one run at a time.
+TEST_F(IngestTest, TwoAgentsThatSpeakAsOneHostAreNamedWithBothAddresses) {
+  const auto come = [&](uint64_t run, const char* from) {
+    EXPECT_TRUE(ingest_->Connect(Hello("a", run), {.names = {"a"}, .addresses = {}, .from = from}, kNow).ok());
+    return ingest_->Find("a")->TwinsNow(kNow);
+  };
+  EXPECT_EQ(come(1, "10.0.0.1"), "");
+  EXPECT_EQ(come(1, "10.0.0.9"), "") << "it moved";
+  EXPECT_EQ(come(2, "10.0.0.2"), "") << "it was started anew";
+  EXPECT_EQ(come(2, "10.0.0.2"), "");
+  EXPECT_THAT(come(1, "10.0.0.1"), HasSubstr("from 10.0.0.2 and from 10.0.0.1"));
+  EXPECT_EQ(ingest_->Find("a")->TwinsNow(kNow + absl::Minutes(11)), "") << "one of them ended";
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ ApiEvent CallRefused(const Caller& caller, absl::string_view call, const std::st
 
 std::optional<uint64_t> RefusalLimiter::Tell(const std::string& who, absl::Time now) {
   const std::lock_guard lock(mutex_);
-  const bool known = buckets_.count(who) != 0 || buckets_.size() < kMostCallers;
+  const bool known = buckets_.count(who) != 0 || buckets_.size() < most_callers_;
   auto [found, fresh] = buckets_.try_emplace(known ? who : "");
   Bucket& bucket = found->second;
   if (fresh) bucket.at = now;

@@ -31,6 +31,7 @@ ApiEvent CallRefused(const Caller& caller, absl::string_view call, const std::st
 // hide another's refusals behind its own. Any thread.
 class RefusalLimiter {
  public:
+  explicit RefusalLimiter(size_t most_callers = 256) : most_callers_(most_callers) {}  // more share one bucket
   // Tell: how many were not told since. Nothing: do not tell.
   std::optional<uint64_t> Tell(const std::string& who, absl::Time now);
 
@@ -42,8 +43,8 @@ class RefusalLimiter {
   };
   static constexpr double kBurst = 10;
   static constexpr double kPerSecond = 0.1;
-  static constexpr size_t kMostCallers = 256;  // more share one bucket
 
+  const size_t most_callers_;
   std::mutex mutex_;
   std::map<std::string, Bucket> buckets_;
 };

@@ -163,4 +163,15 @@ Revocations::Answer Revocations::Look(absl::string_view pem) {
   return answer;
 }
 
+bool Revocations::any() {
+  const std::lock_guard lock(mutex_);
+  LoadLocked().IgnoreError();  // Look says it
+  return !revoked_.empty();
+}
+
+bool Revocations::Contains(const std::string& issuer, const std::string& serial) {
+  const std::lock_guard lock(mutex_);
+  return revoked_.contains({issuer, serial});
+}
+
 }  // namespace cw::tls

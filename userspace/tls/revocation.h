@@ -52,6 +52,10 @@ class Revocations {
   };
   // pem: a client's certificate, first.
   Answer Look(absl::string_view pem);
+  // Is anything on the list as it is now? A file that is no good is passed over.
+  bool any();
+  // On the list as it was at the last look.
+  bool Contains(const std::string& issuer, const std::string& serial);
 
  private:
   using Stamps = std::array<FileStamp, 2>;

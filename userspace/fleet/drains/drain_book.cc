@@ -268,6 +268,9 @@ pb::FleetDrain DrainBook::Show(uint64_t id, const std::map<std::string, DrainHos
                      : left ? "it was asked, and went before it said that it is safe; start its agent, or see that its "
                               "traffic has ended"
                             : "its paths crossed it, or may; whether it is silent nobody knows");
+    } else if (!host.twins.empty()) {
+      line.set_state(kAsked);
+      line.set_words(host.twins);
     } else if (!host.takes) {
       line.set_state(kNotAllowed);
       line.set_words("its paths cross it, or may, and its configuration does not let the fleet drain: [fleet] allow");

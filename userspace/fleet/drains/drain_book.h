@@ -22,6 +22,7 @@ struct DrainHost {
   bool takes = false;  // it allows drains by the fleet, and knows how
   // It told nothing of its paths since the service began, or since its agent did: they may cross anything.
   bool unheard = false;
+  std::string twins = {};  // two agents speak as it (LiveHost::twins): who knows for which of them
 };
 
 // Whose traffic may cross it.

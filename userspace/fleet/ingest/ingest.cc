@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "userspace/fleet/ingest/host_name.h"
 #include "userspace/fleet/store/work_blob.h"
 #include "userspace/model/utf8.h"
@@ -89,6 +90,23 @@ void Ingest::KeepFacts(HostFacts facts) {
   known->second = std::move(facts);
 }
 
+// An agent's run is its own. One that comes back after another had begun lives, as that one does.
+void Ingest::LookForTwins(Host& host, uint64_t run, const std::string& from, absl::Time now) {
+  std::vector<Host::Speaks>& all = host.speakers;
+  const auto known = std::find_if(all.begin(), all.end(), [&](const Host::Speaks& s) { return s.run == run; });
+  if (known != all.end() && known + 1 != all.end()) {
+    const std::string &other = all.back().from, unknown = "an address that is not known";
+    host.live.twins = absl::StrFormat(
+        "two agents speak as %s, from %s and from %s: its word counts for no drain. Give one of them a name and a "
+        "certificate of its own, or end it",
+        host.live.host, other.empty() ? unknown : other, from.empty() ? unknown : from);
+    host.live.twins_seen = now;
+  }
+  if (known != all.end()) all.erase(known);
+  all.push_back({run, from});
+  if (all.size() > 4) all.erase(all.begin());
+}
+
 absl::StatusOr<wire::Welcome> Ingest::Connect(const wire::Hello& hello, const Speaker& who, absl::Time now) {
   if (absl::Status status = MaySpeakFor(who.names, hello.host()); !status.ok()) return status;
   if (hello.run() == 0) return absl::InvalidArgumentError("Hello without a run: update the agent");
@@ -112,6 +130,7 @@ absl::StatusOr<wire::Welcome> Ingest::Connect(const wire::Hello& hello, const Sp
   }
   if (host.live.run != hello.run()) host.live.run_began = now;
   host.live.run = hello.run();
+  LookForTwins(host, hello.run(), who.from, now);
   host.live.connected = true;
   host.live.takes_drains = hello.takes_drains();
   host.live.last_seen = now;

@@ -61,6 +61,11 @@ struct LiveHost {
   bool takes_drains = false;
   bool clock_known = false, clock_synced = false;
   double clock_bound_ns = 0;
+  // Two agents speak as this host, and from where: a sentence; when that was seen last. Its word counts for no drain.
+  static constexpr absl::Duration kTwinsLast = absl::Minutes(10);
+  std::string twins;
+  absl::Time twins_seen = absl::InfinitePast();
+  std::string TwinsNow(absl::Time now) const { return now - twins_seen < kTwinsLast ? twins : ""; }
   std::string metrics, metrics_fault;  // HOST:PORT; why what it said is not taken
   uint64_t batches = 0, refused = 0, records_left_out = 0, dropped_detail = 0, dropped_events = 0;
   uint64_t refused_reports = 0;                  // over its quota
@@ -136,7 +141,13 @@ class Ingest {
     LiveHost live;
     Quota quota;
     std::map<uint64_t, Run> runs;  // at most two: the present one and one that the spool still holds
+    struct Speaks {
+      uint64_t run = 0;
+      std::string from;  // address
+    };
+    std::vector<Speaks> speakers;  // the latest last, four at most
   };
+  static void LookForTwins(Host& host, uint64_t run, const std::string& from, absl::Time now);
 
   std::optional<cwfabric::v1::Ack> WhyNot(const std::string& name, Host& host, const cwfabric::v1::Batch& batch,
                                           absl::Time now);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace cw::fleet {
 
@@ -16,6 +17,8 @@ struct Speaker {
   std::vector<std::string> names;      // DNS names of its certificate, or its common name where it has none
   std::vector<std::string> addresses;  // that the certificate names, too
   std::string from;                    // address that the connection comes from; "" = not known
+  std::string issuer, serial;          // of its certificate (tls::CertificateInfo)
+  absl::Time not_after = absl::InfiniteFuture();
 };
 
 // "HOST:PORT", IPv6 in brackets; ":PORT" means the address that the connection comes from; "" stays "".

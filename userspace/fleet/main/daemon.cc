@@ -15,9 +15,11 @@
 #include "absl/time/clock.h"
 #include "spdlog/sinks/stdout_sinks.h"
 #include "spdlog/spdlog.h"
+#include "userspace/api/grpc_door.h"
 #include "userspace/api/grpc_log.h"
 #include "userspace/api/tls_server.h"
 #include "userspace/commandline/command.h"
+#include "userspace/commandline/log_lines.h"
 #include "userspace/commandline/sd_notify.h"
 #include "userspace/fleet/alerts/alerts.h"
 #include "userspace/fleet/main/drainer.h"
@@ -39,6 +41,8 @@ namespace cw::fleet {
 namespace {
 
 constexpr absl::Duration kEndPatience = absl::Milliseconds(500);
+constexpr absl::Duration kLivePatience = absl::Seconds(3);
+constexpr size_t kMostConnections = 200'000, kPart = 2;  // of the limit on open files
 
 int Fail(const absl::Status& status) {
   std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
@@ -108,13 +112,14 @@ class Service {
     if (!shelf.ok()) return shelf.status();
     auto service = std::unique_ptr<Service>(
         new Service(config, *std::move(store), *std::move(fabric), *std::move(drains), *rules, *std::move(shelf)));
-    if (absl::Status status = service->ServePages(config); !status.ok()) return status;
     if (absl::Status status = service->Listen(config); !status.ok()) return status;
+    if (absl::Status status = service->ServePages(config); !status.ok()) return status;
     return service;
   }
 
   ~Service() {
     pages_.reset();
+    door_.reset();
     if (server_ != nullptr) {
       server_->Shutdown(absl::ToChronoTime(absl::Now() + kEndPatience));
       server_->Wait();
@@ -171,10 +176,26 @@ class Service {
       return TargetsJson(uplink_.Facts(), finder_->racks());
     };
     absl::StatusOr<std::unique_ptr<http::Server>> server =
-        http::Server::Start(*listen, {{"/metrics", http::kMetricsType, metrics}, {"/sd", http::kJsonType, targets}});
+        http::Server::Start(*listen, {{"/metrics", http::kMetricsType, metrics},
+                                      {"/sd", http::kJsonType, targets},
+                                      {"/live", http::kMetricsType, [this] { return Live(); }}});
     if (!server.ok()) return server.status();
     pages_ = *std::move(server);
     return absl::OkStatus();
+  }
+
+  // Whom agents talk to, not only this page: the door accepts, and gRPC's threads answer, if only by a refusal.
+  absl::StatusOr<std::string> Live() {
+    if (!door_->Answers(kLivePatience)) return absl::UnavailableError("nobody accepts agents' connections");
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(absl::Now() + kLivePatience));
+    cwfabric::v1::FleetHostsReply reply;
+    const auto stub = cwfabric::v1::Fleet::NewStub(server_->InProcessChannel({}));
+    const grpc::Status status = stub->Hosts(&context, {}, &reply);
+    if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED ||
+        status.error_code() == grpc::StatusCode::UNAVAILABLE)
+      return absl::UnavailableError("gRPC does not answer");
+    return std::string("live\n");
   }
 
   absl::Status Listen(const FleetdConfig& config) {
@@ -187,14 +208,14 @@ class Service {
     credentials_ = *std::move(made);
     grpc::ServerBuilder builder;
     LimitServer(builder);
-    for (const std::string& address : config.listen) builder.AddListeningPort(address, credentials_);
+    door_ = std::make_unique<api::GrpcDoor>(builder, credentials_);
     builder.RegisterService(&uplink_);
     builder.RegisterService(&queries_);
     builder.RegisterService(&incident_service_);
     server_ = builder.BuildAndStart();
-    if (server_ != nullptr) return absl::OkStatus();
-    return absl::UnavailableError("cannot serve on " + absl::StrJoin(config.listen, ", ") +
-                                  " (listen); is it an address of this host, and the port free?");
+    if (server_ == nullptr) return absl::UnavailableError("cannot start gRPC's server");
+    return door_->Open(config.listen, {.each = static_cast<size_t>(config.connections_per_address),
+                                       .all = doors::ShareOfDescriptors(kMostConnections, kPart)});
   }
 
   std::unique_ptr<Store> store_;
@@ -213,13 +234,15 @@ class Service {
   std::unique_ptr<Finder> finder_;
   std::shared_ptr<grpc::ServerCredentials> credentials_;  // gRPC asks them for each connection
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<api::GrpcDoor> door_;
   std::unique_ptr<http::Server> pages_;
 };
 
 int Serve(const FleetdConfig& config) {
   commandline::SdNotify("STATUS=starting");
+  doors::RaiseDescriptors();
   spdlog::set_default_logger(spdlog::stderr_logger_mt("cwfleetd"));
-  spdlog::set_pattern("%Y-%m-%dT%H:%M:%S.%e %l %v");
+  commandline::LogLines("%Y-%m-%dT%H:%M:%S.%e %l %*");
   api::LimitGrpc();
   sigset_t signals;
   sigemptyset(&signals);

@@ -172,7 +172,10 @@ absl::StatusOr<std::map<std::string, DrainHost>> Drainer::HostsToAsk() {
     if (seen.facts.removed_ns == 0) hosts[seen.host] = {.unheard = true};
   }
   uplink_.EachHost([&](const LiveHost& live) {
-    hosts[live.host] = {.connected = live.connected, .takes = live.takes_drains, .unheard = !live.told};
+    hosts[live.host] = {.connected = live.connected,
+                        .takes = live.takes_drains,
+                        .unheard = !live.told,
+                        .twins = live.TwinsNow(absl::Now())};
   });
   return hosts;
 }

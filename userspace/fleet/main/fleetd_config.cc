@@ -20,6 +20,9 @@ void Walk(Visitor& v, FleetdConfig& c) {
   const config::DurationRange life{absl::Hours(1), absl::Hours(24 * 3660)};
   c.instance = v.Text("instance", c.instance, TextRule::kFree, "Name of this instance; empty for the host's name.");
   c.listen = v.Texts("listen", c.listen, TextRule::kTcp, "Where agents and cwctl connect to, always with mutual TLS.");
+  c.connections_per_address =
+      static_cast<int>(v.Integer("connections_per_address", c.connections_per_address, {1, 100'000},
+                                 "Connections of one address at most; more where hosts come by one, as behind NAT."));
   c.tls_cert = v.Text("tls_cert", c.tls_cert, TextRule::kPath, "This host's certificate and its chain, PEM.");
   c.tls_key = v.Text("tls_key", c.tls_key, TextRule::kPath, "Its key, PEM, readable by its owner only.");
   c.tls_ca = v.Text("tls_ca", c.tls_ca, TextRule::kPath, "Authorities of hosts' and users' certificates, PEM.");

@@ -17,7 +17,8 @@ namespace cw::fleet {
 struct FleetdConfig {
   std::string instance;                                // "": the host's name
   std::vector<std::string> listen = {"0.0.0.0:9480"};  // for agents and for people, mutual TLS
-  std::string tls_cert, tls_key, tls_ca, tls_crl;      // as the agent's [api]
+  int connections_per_address = 256;
+  std::string tls_cert, tls_key, tls_ca, tls_crl;  // as the agent's [api]
   std::string store = "/var/lib/cwfabric-fleet/fleet.db";
   std::string fabric_file;                             // fleet.toml: names of switches, cables as planned; "" = none
   std::string rules_file;                              // rules.toml; "" = the defaults

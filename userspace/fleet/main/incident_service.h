@@ -3,6 +3,12 @@
 // The service Incidents over gRPC: who asks is looked at, then IncidentTaker answers.
 #pragma once
 
+#include <map>
+#include <mutex>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "userspace/api/incident.grpc.pb.h"
 #include "userspace/fleet/main/incident_taker.h"
 #include "userspace/tls/revocation.h"
@@ -21,8 +27,19 @@ class IncidentService final : public cwfabric::v1::Incidents::Service {
                      grpc::ServerWriter<cwfabric::v1::IncidentBytes>* writer) override;
 
  private:
+  struct Fetching {
+    std::string who;
+    absl::Time wrote;  // when the client took a piece last
+  };
+  // ResourceExhausted: so many are fetched already, by who or by all.
+  absl::Status Begin(grpc::ServerContext* context, const std::string& who);
+  void Wrote(grpc::ServerContext* context);
+  void End(grpc::ServerContext* context);
+
   IncidentTaker& taker_;
   tls::Revocations& revocations_;
+  std::mutex mutex_;  // of all below
+  std::map<grpc::ServerContext*, Fetching> fetches_;
 };
 
 }  // namespace cw::fleet

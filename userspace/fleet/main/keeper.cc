@@ -11,6 +11,7 @@ namespace cw::fleet {
 namespace {
 
 constexpr absl::Duration kFlushPeriod = absl::Milliseconds(50);
+constexpr absl::Duration kStrangersPeriod = absl::Seconds(1);
 constexpr absl::Duration kCompactPeriod = absl::Seconds(10);
 constexpr absl::Duration kRetentionPeriod = absl::Minutes(10);
 
@@ -37,7 +38,13 @@ bool Keeper::Sleep(absl::Duration duration) {
 }
 
 void Keeper::Flushing() {
-  while (Sleep(kFlushPeriod)) Flush();
+  absl::Time looked = SteadyNow();
+  while (Sleep(kFlushPeriod)) {
+    Flush();
+    if (SteadyNow() - looked < kStrangersPeriod) continue;
+    looked = SteadyNow();
+    uplink_.EndStrangers(absl::Now());
+  }
   Flush();
 }
 

@@ -8,18 +8,25 @@ namespace {
 
 constexpr int kHandshakeMs = 10'000, kKeepaliveMs = 20'000, kKeepaliveAnswerMs = 20'000, kPingMs = 5'000;
 constexpr int kMostMessageBytes = 4 << 20;
+constexpr int kMostStreams = 32;                 // of one connection
+constexpr size_t kMostMemory = size_t{1} << 30;  // of gRPC's own: what is on its way in and out
+constexpr int kMostThreads = 64;                 // of calls that have one
 
 }  // namespace
 
 void LimitServer(grpc::ServerBuilder& builder) {
+  grpc::ResourceQuota quota("cwfleetd");
+  quota.Resize(kMostMemory);
+  quota.SetMaxThreads(kMostThreads);
+  builder.SetResourceQuota(quota);
   builder.SetMaxReceiveMessageSize(kMostMessageBytes);
   api::TakeNoCompression(builder);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostStreams);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveAnswerMs);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, kPingMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // a port that is taken is an error
 }
 
 }  // namespace cw::fleet

@@ -5,11 +5,13 @@
 #include <deque>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
 #include "userspace/api/calm_records.h"
 #include "userspace/fleet/ingest/host_name.h"
 #include "userspace/fleet/main/who.h"
+#include "userspace/model/steady.h"
 #include "userspace/model/utf8.h"
 
 namespace cw::fleet {
@@ -19,18 +21,25 @@ namespace pb = cwfabric::v1;
 namespace {
 
 constexpr std::chrono::milliseconds kLooksFor{2};
+constexpr absl::Duration kHelloPatience = absl::Seconds(10);
 constexpr size_t kMostUnread = 1024;  // messages to a host; it has 256 batches under way at most
+
+std::string AndMore(uint64_t untold) {
+  return untold == 0 ? "" : absl::StrCat("; ", untold, " more such lines were left out");
+}
 
 }  // namespace
 
 // Deletes itself when gRPC has done with it.
 class HostStream final : public grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost> {
  public:
-  HostStream(UplinkService& service, absl::StatusOr<Speaker> who) : service_(service), who_(std::move(who)) {
-    if (who_.ok()) {
+  HostStream(UplinkService& service, grpc::CallbackServerContext* context, absl::StatusOr<Speaker> who)
+      : service_(service), context_(context), who_(std::move(who)) {
+    const absl::Status may = who_.ok() ? service_.Open(*this, *who_) : who_.status();
+    if (may.ok()) {
       StartRead(&in_);
     } else {
-      FinishWith(ToGrpc(who_.status()));
+      FinishWith(ToGrpc(may));
     }
   }
 
@@ -88,7 +97,13 @@ class HostStream final : public grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost>
     delete this;
   }
 
-  std::string host;  // "" before Hello; written under the service's lock
+  const Speaker* who() const { return who_.ok() ? &*who_ : nullptr; }
+
+  void Cut() { context_->TryCancel(); }
+
+  const absl::Time since = SteadyNow();
+  bool leaves = false;  // it was told so
+  std::string host;     // "" before Hello; written under the service's lock
   uint64_t run = 0;
   int unasked = 0;
   bool takes_drains = false, ask_again = false;
@@ -115,6 +130,7 @@ class HostStream final : public grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost>
   }
 
   UplinkService& service_;
+  grpc::CallbackServerContext* const context_;
   const absl::StatusOr<Speaker> who_;
   pb::ToFleet in_;
   std::mutex mutex_;  // of all below
@@ -124,7 +140,47 @@ class HostStream final : public grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost>
 };
 
 grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost>* UplinkService::Connect(grpc::CallbackServerContext* context) {
-  return new HostStream(*this, HostOf(*context, revocations_));
+  return new HostStream(*this, context, HostOf(*context, revocations_));
+}
+
+absl::Status UplinkService::Open(HostStream& stream, const Speaker& who) {
+  const std::lock_guard lock(mutex_);
+  int& silent = silent_[{who.issuer, who.serial}];
+  if (silent >= kMostSilent) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat(kMostSilent, " streams of this certificate have not said Hello yet; one after the other"));
+  }
+  ++silent;
+  open_.insert(&stream);
+  return absl::OkStatus();
+}
+
+void UplinkService::NoLongerSilent(const HostStream& stream) {
+  const auto place = silent_.find({stream.who()->issuer, stream.who()->serial});
+  if (place != silent_.end() && --place->second <= 0) silent_.erase(place);
+}
+
+void UplinkService::EndStrangers(absl::Time now) {
+  const bool any_revoked = revocations_.any();
+  const absl::Time steady = SteadyNow();
+  const std::lock_guard lock(mutex_);
+  for (HostStream* stream : open_) {
+    const Speaker& who = *stream->who();
+    if (stream->leaves) {  // it does not read that
+      stream->Cut();
+      continue;
+    }
+    const bool over = now > who.not_after, revoked = any_revoked && revocations_.Contains(who.issuer, who.serial);
+    if (over || revoked) {
+      const std::string why = absl::StrCat("its certificate ", revoked ? "is revoked" : "expired");
+      spdlog::warn("the stream of {} is ended: {}", stream->host.empty() ? who.from : stream->host, why);
+      stream->leaves = true;
+      stream->FinishWith({grpc::StatusCode::PERMISSION_DENIED, why});
+    } else if (stream->host.empty() && steady - stream->since > kHelloPatience) {
+      stream->leaves = true;
+      stream->FinishWith({grpc::StatusCode::DEADLINE_EXCEEDED, "it said no Hello"});
+    }
+  }
 }
 
 absl::StatusOr<pb::Welcome> UplinkService::Begin(HostStream& stream, const pb::Hello& hello, const Speaker& who) {
@@ -132,16 +188,24 @@ absl::StatusOr<pb::Welcome> UplinkService::Begin(HostStream& stream, const pb::H
   const std::lock_guard lock(mutex_);
   absl::StatusOr<pb::Welcome> welcome = ingest_.Connect(hello, who, absl::Now());
   if (!welcome.ok()) {
-    spdlog::warn("{} is not taken: {}", CutUtf8(hello.host(), 253), std::string(welcome.status().message()));
+    if (const auto untold = lines_.Tell("refused " + who.serial, SteadyNow()))
+      spdlog::warn("{} is not taken: {}{}", CutUtf8(hello.host(), 253), std::string(welcome.status().message()),
+                   AndMore(*untold));
     return welcome;
   }
   welcome->set_takes_calm_paths(true);
   HostStream*& place = streams_[hello.host()];
   if (place != nullptr) place->FinishWith({grpc::StatusCode::ABORTED, "the host connected again"});
   place = &stream;
+  NoLongerSilent(stream);
   stream.host = hello.host();
   stream.run = hello.run();
-  spdlog::info("{} is connected, version {}", hello.host(), CutUtf8(hello.version(), 64));
+  if (const auto untold = lines_.Tell(hello.host(), SteadyNow()))
+    spdlog::info("{} is connected, version {}{}", hello.host(), CutUtf8(hello.version(), 64), AndMore(*untold));
+  if (const std::string twins = ingest_.Find(hello.host())->TwinsNow(absl::Now()); !twins.empty()) {
+    if (const auto untold = lines_.Tell("twins " + hello.host(), SteadyNow()))
+      spdlog::error("{}{}", twins, AndMore(*untold));
+  }
   if (const std::string& fault = ingest_.Find(hello.host())->metrics_fault; !fault.empty())
     spdlog::warn("{} is no target of /sd: {}", hello.host(), fault);
   pb::ToHost first;
@@ -228,13 +292,15 @@ void UplinkService::Reply(HostStream& stream, pb::Ack ack) {
 
 void UplinkService::End(HostStream& stream) {
   const std::lock_guard lock(mutex_);
+  if (open_.erase(&stream) > 0 && stream.host.empty()) NoLongerSilent(stream);
   const auto place = streams_.find(stream.host);
   if (place == streams_.end() || place->second != &stream) return;
   streams_.erase(place);
   ingest_.Disconnect(stream.host, stream.run);
   if (orders_ != nullptr) orders_->Forget(stream.host);
   if (rings_ != nullptr) rings_->Now(stream.host, {.connected = false, .connection = stream.ring.connection});
-  spdlog::info("{} is not connected any more", stream.host);
+  if (const auto untold = lines_.Tell(stream.host, SteadyNow()))
+    spdlog::info("{} is not connected any more{}", stream.host, AndMore(*untold));
 }
 
 absl::Status UplinkService::Flush() {

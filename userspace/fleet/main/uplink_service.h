@@ -11,9 +11,12 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "userspace/api/audit.h"
 #include "userspace/api/fleet.grpc.pb.h"
 #include "userspace/fleet/incidents/collection.h"
 #include "userspace/fleet/ingest/ingest.h"
@@ -59,6 +62,8 @@ class UplinkService final : public cwfabric::v1::Uplink::CallbackService {
   HostRings::State RingOf(const std::string& host);
   // To all hosts that take them.
   void SendOrders();
+  // Ends streams that say nothing, and those whose certificates are over or revoked by now. Once a second or so.
+  void EndStrangers(absl::Time now);
   // What is queued into the store, and acknowledgements to their hosts. The store's error: agents send it again.
   absl::Status Flush();
   // Each host, by name, with the streams held up for milliseconds at a time.
@@ -73,7 +78,11 @@ class UplinkService final : public cwfabric::v1::Uplink::CallbackService {
  private:
   friend class HostStream;
   size_t most_records() const { return static_cast<size_t>(ingest_.limits().batch.records); }
+  static constexpr int kMostSilent = 4;    // streams of one certificate before their Hello: each may hold a message
   static constexpr int kMostUnasked = 64;  // answers in a row; a forgotten request leaves a few
+  // ResourceExhausted: as many of its certificate have not said Hello yet as may.
+  absl::Status Open(HostStream& stream, const Speaker& who);
+  void NoLongerSilent(const HostStream& stream);
   // The stream takes the place of one that the host had.
   absl::StatusOr<cwfabric::v1::Welcome> Begin(HostStream& stream, const cwfabric::v1::Hello& hello, const Speaker& who);
   // False: it may not come, and its host was told.
@@ -88,11 +97,14 @@ class UplinkService final : public cwfabric::v1::Uplink::CallbackService {
   std::atomic<uint64_t> changes_ = 0, removals_ = 0;
   std::mutex mutex_;  // of all below, and taken before a stream's own
   Ingest& ingest_;
-  std::map<std::string, HostStream*> streams_;  // by host; each leaves before it goes
+  std::set<HostStream*> open_;                                 // each leaves before it goes
+  std::map<std::pair<std::string, std::string>, int> silent_;  // no Hello yet, by certificate
+  std::map<std::string, HostStream*> streams_;                 // those that said Hello, by host
   tls::Revocations& revocations_;
   HostOrders* orders_ = nullptr;
   HostRings* rings_ = nullptr;
   uint64_t connections_ = 0;
+  api::RefusalLimiter lines_{1 << 17};  // of the log, by host
 };
 
 }  // namespace cw::fleet

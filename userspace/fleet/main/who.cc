@@ -56,7 +56,10 @@ absl::StatusOr<Speaker> HostOf(const grpc::ServerContextBase& context, tls::Revo
     return absl::PermissionDeniedError(absl::StrFormat("the certificate %s is revoked", info.subject));
   return Speaker{.names = info.dns_names.empty() ? std::vector<std::string>{info.common_name} : info.dns_names,
                  .addresses = info.addresses,
-                 .from = AddressOfPeer(context.peer())};
+                 .from = AddressOfPeer(context.peer()),
+                 .issuer = info.issuer,
+                 .serial = info.serial,
+                 .not_after = info.not_after};
 }
 
 absl::StatusOr<api::Caller> PersonOf(const grpc::ServerContextBase& context, tls::Revocations& revocations,

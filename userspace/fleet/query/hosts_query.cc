@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "userspace/fleet/query/query.h"
 
 namespace cw::fleet {
@@ -43,6 +44,7 @@ void Fill(const LiveHost& host, pb::FleetHost& out) {
   out.set_dropped_events(host.dropped_events);
   out.set_metrics_address(host.metrics);
   out.set_metrics_fault(host.metrics_fault);
+  out.set_twins(host.TwinsNow(absl::Now()));
   out.set_last_refusal(host.last_refusal);
   out.set_refused_reports(host.refused_reports);
   for (const auto& [key, sample] : host.paths) Count(sample.state, out);
