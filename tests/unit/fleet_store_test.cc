@@ -22,6 +22,7 @@ namespace cw::fleet {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
@@ -495,6 +496,28 @@ TEST(WorkBlob, ABusyHostsDayIsSmall) {
   std::printf("64 flows: %.1f MB a day at 10 s, %.2f MB at 300 s\n", day, coarse);
   EXPECT_LT(day, 40);
   EXPECT_LT(coarse, 3);
+}
+
+TEST_F(SqliteStore, ASecondServiceOnTheSameFileIsRefused) {
+  auto first = OpenSqliteStore(folder + "/fleet.db", {.reserve_bytes = 0});
+  ASSERT_TRUE(first.ok()) << first.status();
+  const absl::Status second = OpenSqliteStore(folder + "/fleet.db", {.reserve_bytes = 0}).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(second)) << second;
+  EXPECT_THAT(std::string(second.message()), HasSubstr("another cwfleetd has the store"));
+  first->reset();
+  EXPECT_TRUE(OpenSqliteStore(folder + "/fleet.db", {.reserve_bytes = 0}).ok());
+}
+
+// A clock that is 400 days ahead at the service's start.
+TEST_F(SqliteStore, AClockThatIsAheadDeletesNothingThatHostsReportedLately) {
+  auto store = OpenSqliteStore(folder + "/fleet.db", {.reserve_bytes = 0});
+  ASSERT_TRUE(store.ok()) << store.status();
+  ASSERT_TRUE((*store)->Append({Batch(1, kStart, 3)}).ok());
+  Retention week;
+  for (Keep& keep : week.tiers) keep.age = absl::Hours(24 * 7);
+  week.events.age = absl::Hours(24 * 7);
+  const int64_t ahead = kStart + absl::ToInt64Nanoseconds(absl::Hours(24 * 400));
+  EXPECT_THAT(*(*store)->PlanRetention(ahead, week), IsEmpty());
 }
 
 TEST_F(SqliteStore, AFileThatIsNoDatabaseIsSaid) {

@@ -12,7 +12,8 @@ namespace cw::fleet {
 namespace {
 
 constexpr int64_t kNsPerS = 1'000'000'000;
-constexpr uint64_t kShare = 16;  // of what is there goes at once when the disk is full
+constexpr int64_t kAheadNs = 3600 * kNsPerS;  // of what hosts told last: a fleet that is silent keeps what it has
+constexpr uint64_t kShare = 16;               // of what is there goes at once when the disk is full
 
 std::string TierName(size_t tier) { return absl::StrCat("paths, ", absl::FormatDuration(kResolution[tier]), " each"); }
 
@@ -73,6 +74,10 @@ absl::StatusOr<int64_t> RetentionRules::EventsUntil(uint64_t count) {
 }
 
 absl::StatusOr<std::vector<Deletion>> RetentionRules::Plan(int64_t now_ns, const Retention& retention) {
+  // A clock that is ahead deletes nothing that hosts told of late.
+  const absl::StatusOr<int64_t> newest = db_.Number("SELECT coalesce(max(newest_ns), 0) FROM host");
+  if (!newest.ok()) return newest.status();
+  if (*newest > 0) now_ns = std::min(now_ns, *newest + kAheadNs);
   std::vector<Deletion> plan;
   const auto add = [&plan](const absl::StatusOr<Deletion>& d) {
     if (d.ok() && d->bytes > 0) plan.push_back(*d);

@@ -105,7 +105,14 @@ CREATE TRIGGER hops_come AFTER INSERT ON hops BEGIN UPDATE host SET hop_lists = 
 CREATE TRIGGER hops_go AFTER DELETE ON hops BEGIN UPDATE host SET hop_lists = hop_lists - 1 WHERE id = old.host; END;
 )";
 
-constexpr const char* kSteps[] = {kVersion1, kVersion2, kVersion3, kVersion4, kVersion5, kVersion6, kVersion7};
+// Which batches of a run were taken is forgotten when nothing of it can come any more.
+constexpr const char* kVersion8 = R"(
+ALTER TABLE seen ADD COLUMN used_s INTEGER NOT NULL DEFAULT 0;
+UPDATE seen SET used_s = CAST(strftime('%s', 'now') AS INTEGER);
+)";
+
+constexpr const char* kSteps[] = {kVersion1, kVersion2, kVersion3, kVersion4,
+                                  kVersion5, kVersion6, kVersion7, kVersion8};
 
 }  // namespace
 

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/fleet/store/sqlite/sqlite_store.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <map>
 #include <mutex>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "maps/unique_fd.h"
 #include "userspace/fleet/store/sqlite/events.h"
 #include "userspace/fleet/store/sqlite/history.h"
 #include "userspace/fleet/store/sqlite/names.h"
@@ -22,16 +27,31 @@
 namespace cw::fleet {
 namespace {
 
+constexpr int64_t kSecondInNs = 1'000'000'000;
 constexpr int kBlocksAtOnce = 200;  // a tenth of a second
 constexpr int kWorkAtOnce = 20;     // each has three tiers
 constexpr int kThinnings = 40;      // a sixteenth of a tier each time: all of it, and then the next one
+
+// Two services on one file would each believe what it has in memory. The kernel lets go when the process ends, however.
+absl::StatusOr<maps::UniqueFd> LockStore(const std::string& file) {
+  if (file == ":memory:") return maps::UniqueFd();
+  const std::string name = file + ".lock";
+  maps::UniqueFd lock(open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0640));
+  if (!lock.ok())
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot make ", name, ": the store's folder must be writable"));
+  if (flock(lock.get(), LOCK_EX | LOCK_NB) == 0) return lock;
+  if (errno != EWOULDBLOCK) return absl::ErrnoToStatus(errno, absl::StrCat("cannot lock ", name));
+  return absl::FailedPreconditionError(
+      absl::StrCat("another cwfleetd has the store ", file, ": stop it, or give this one a store of its own"));
+}
 
 // Threads: mutex_ is held while a call is served, however long that takes. What Ready knows is asked for without it;
 // whoever writes to Ready holds it.
 class SqliteStore final : public Store {
  public:
-  SqliteStore(std::unique_ptr<Database> db, Reserve reserve, const SqliteOptions& options)
-      : db_(std::move(db)),
+  SqliteStore(maps::UniqueFd lock, std::unique_ptr<Database> db, Reserve reserve, const SqliteOptions& options)
+      : lock_(std::move(lock)),
+        db_(std::move(db)),
         tables_(*db_),
         names_(*db_, {options.most_paths, options.most_hop_lists}),
         work_(*db_),
@@ -63,7 +83,7 @@ class SqliteStore final : public Store {
     return Try([&]() -> absl::StatusOr<size_t> {
              const absl::StatusOr<int64_t> id = tables_.HostId(host);
              if (!id.ok()) return id.status();
-             const absl::StatusOr<bool> added = tables_.AddSeen(*id, run, first, last);
+             const absl::StatusOr<bool> added = tables_.AddSeen(*id, run, first, last, now_ns_() / kSecondInNs);
              if (!added.ok()) return added.status();
              if (absl::Status status = NoteThrough(host, *id, run); !status.ok()) return status;
              return size_t{1};
@@ -288,7 +308,8 @@ class SqliteStore final : public Store {
   absl::StatusOr<bool> AppendOne(const HostBatch& batch, int64_t now_ns) {
     const absl::StatusOr<int64_t> host = tables_.HostId(batch.host);
     if (!host.ok()) return host.status();
-    const absl::StatusOr<bool> added = tables_.AddSeen(*host, batch.run, batch.sequence, batch.sequence);
+    const absl::StatusOr<bool> added =
+        tables_.AddSeen(*host, batch.run, batch.sequence, batch.sequence, now_ns / kSecondInNs);
     if (!added.ok()) return added;
     absl::Status status = NoteThrough(batch.host, *host, batch.run);
     if (!status.ok()) return status;
@@ -372,6 +393,7 @@ class SqliteStore final : public Store {
     return samples + events;
   }
 
+  const maps::UniqueFd lock_;  // goes last
   std::mutex mutex_;
   std::unique_ptr<Database> db_;
   Tables tables_;
@@ -390,6 +412,8 @@ class SqliteStore final : public Store {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Store>> OpenSqliteStore(const std::string& file, const SqliteOptions& options) {
+  absl::StatusOr<maps::UniqueFd> lock = LockStore(file);
+  if (!lock.ok()) return lock.status();
   absl::StatusOr<std::unique_ptr<Database>> db = Database::Open(file);
   if (!db.ok()) return db.status();
   if (options.most_pages > 0) {
@@ -397,7 +421,8 @@ absl::StatusOr<std::unique_ptr<Store>> OpenSqliteStore(const std::string& file, 
     if (!status.ok()) return status;
   }
   if (absl::Status status = Migrate(**db, SchemaSteps()); !status.ok()) return status;
-  return std::make_unique<SqliteStore>(*std::move(db), Reserve(file + ".reserve", options.reserve_bytes), options);
+  return std::make_unique<SqliteStore>(*std::move(lock), *std::move(db),
+                                       Reserve(file + ".reserve", options.reserve_bytes), options);
 }
 
 }  // namespace cw::fleet

@@ -9,7 +9,9 @@ namespace cw::fleet {
 namespace {
 
 constexpr int64_t kSecondNs = 1'000'000'000;
-constexpr int64_t kLateS = 60;  // a block is made so long after its end; what comes later makes it anew
+constexpr int64_t kSeenS = 48 * 3600;  // a spool keeps what is a day old
+constexpr int64_t kMostSeen = 1024;    // ranges of a host
+constexpr int64_t kLateS = 60;         // a block is made so long after its end; what comes later makes it anew
 
 int64_t FloorDiv(int64_t a, int64_t b) { return a / b - (a % b != 0 && a % b < 0 ? 1 : 0); }
 
@@ -58,7 +60,7 @@ absl::Status Tables::PutHost(const HostFacts& facts) {
 }
 
 // Ranges never touch: one that would join its neighbours takes them in.
-absl::StatusOr<bool> Tables::AddSeen(int64_t host, uint64_t run, uint64_t first, uint64_t last) {
+absl::StatusOr<bool> Tables::AddSeen(int64_t host, uint64_t run, uint64_t first, uint64_t last, int64_t now_s) {
   Statement& find =
       db_.Use("SELECT first, last FROM seen WHERE host = ? AND run = ? AND first <= ? AND last >= ? ORDER BY first");
   find.Int(host).Uint(run).Uint(last + 1).Int(static_cast<int64_t>(first) - 1);
@@ -74,16 +76,31 @@ absl::StatusOr<bool> Tables::AddSeen(int64_t host, uint64_t run, uint64_t first,
     to = std::max(to, there_to);
   }
   if (!row.ok()) return row.status();
-  absl::Status status = db_.Use("DELETE FROM seen WHERE host = ? AND run = ? AND first >= ? AND first <= ?")
-                            .Int(host)
-                            .Uint(run)
-                            .Uint(from)
-                            .Uint(to)
-                            .Run();
+  absl::Status status = from == first && to == last ? ForgetSeen(host, now_s) : absl::OkStatus();
   if (!status.ok()) return status;
-  status = db_.Use("INSERT INTO seen VALUES (?, ?, ?, ?)").Int(host).Uint(run).Uint(from).Uint(to).Run();
+  status = db_.Use("DELETE FROM seen WHERE host = ? AND run = ? AND first >= ? AND first <= ?")
+               .Int(host)
+               .Uint(run)
+               .Uint(from)
+               .Uint(to)
+               .Run();
+  if (!status.ok()) return status;
+  status = db_.Use("INSERT INTO seen VALUES (?, ?, ?, ?, ?)").Int(host).Uint(run).Uint(from).Uint(to).Int(now_s).Run();
   if (!status.ok()) return status;
   return true;
+}
+
+// What is older is in no spool any more (SpoolLimits::age).
+absl::Status Tables::ForgetSeen(int64_t host, int64_t now_s) {
+  absl::Status status = db_.Use("DELETE FROM seen WHERE host = ? AND used_s < ?").Int(host).Int(now_s - kSeenS).Run();
+  if (!status.ok()) return status;
+  return db_
+      .Use(
+          "DELETE FROM seen WHERE host = ?1 AND (SELECT count(*) FROM seen WHERE host = ?1) >= ?2 AND run IN "
+          "(SELECT run FROM seen WHERE host = ?1 ORDER BY used_s LIMIT ?2 / 4)")
+      .Int(host)
+      .Int(kMostSeen)
+      .Run();
 }
 
 absl::StatusOr<uint64_t> Tables::Through(int64_t host, uint64_t run) {

@@ -42,8 +42,9 @@ class Tables {
   absl::StatusOr<std::vector<HostSeen>> Hosts();            // by name
   absl::Status PutHost(const HostFacts& facts);
 
-  // False: all of [first, last] had been there.
-  absl::StatusOr<bool> AddSeen(int64_t host, uint64_t run, uint64_t first, uint64_t last);
+  // False: all of [first, last] had been there. now_s: when it arrived. Runs that were heard of long ago, or too many
+  // of a host, are forgotten with a new one.
+  absl::StatusOr<bool> AddSeen(int64_t host, uint64_t run, uint64_t first, uint64_t last, int64_t now_s);
   absl::StatusOr<uint64_t> Through(int64_t host, uint64_t run);
 
   absl::Status AddFresh(int64_t host, const std::vector<NumberedSample>& samples);
@@ -59,6 +60,7 @@ class Tables {
  private:
   absl::StatusOr<std::vector<NumberedSample>> ReadBlocks(size_t tier, int64_t host, int64_t from_s, int64_t to_s);
   absl::Status PutBlock(size_t tier, int64_t host, int64_t start_s, const std::vector<NumberedSample>& samples);
+  absl::Status ForgetSeen(int64_t host, int64_t now_s);
   absl::StatusOr<uint64_t> DeleteWork(size_t tier, int64_t before_s);
   absl::Status MakeBlock(size_t tier, int64_t host, int64_t start_s);
 
