@@ -30,6 +30,10 @@ constexpr absl::Duration kStopLook = absl::Milliseconds(200);
 constexpr absl::Duration kGoodSession = absl::Seconds(10);
 constexpr absl::Duration kExpirePeriod = absl::Minutes(1);
 constexpr absl::Duration kRefusalsToldEvery = absl::Minutes(10);
+// What a service may do to this host, whatever it sends: it needs a message or two a second, of some kilobytes.
+constexpr int kMostMessageBytes = 4 << 20;
+constexpr size_t kMostHeardBytes = 8 << 20, kMostHeard = 256;  // read and not looked at; more waits in the network
+constexpr double kMostAtOnce = 1000, kMostPerSecond = 100;     // messages, besides two for each batch
 constexpr int kKeepaliveMs = 20'000, kKeepaliveAnswerMs = 10'000;
 
 using Stream = grpc::ClientReaderWriter<wire::ToFleet, wire::ToHost>;
@@ -47,6 +51,7 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& en
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);  // each try is a connection with the files as they are now
+  arguments.SetMaxReceiveMessageSize(kMostMessageBytes);
   api::TakeNoCompression(arguments);
   auto channel = grpc::CreateCustomChannel(
       endpoint,
@@ -82,8 +87,13 @@ struct Client::Impl {
   bool stop = false;
   bool appended = false, ring_news = false;
   std::deque<wire::ToHost> heard;
+  size_t heard_bytes = 0;  // of memory
+  bool closing = false;    // nobody looks at what is heard any more
+  absl::Time writes_since = absl::InfiniteFuture();
   std::optional<wire::DrainReport> report;
-  bool ended = false;  // the stream, from the other side
+  bool ended = false;   // the stream, from the other side
+  bool floods = false;  // it
+  double may_say = 0;   // messages
   grpc::ClientContext* context = nullptr;
   std::string endpoint;
   uint64_t connects = 0;  // the client's thread alone writes it
@@ -98,8 +108,12 @@ struct Client::Impl {
   void Run();
   bool Stopped();
   absl::Status Session(const std::string& to);
+  void Hear(Stream& stream);
+  bool Write(Stream& stream, const wire::ToFleet& message);
+  void LookAtWrites();
   absl::Status Talk(Stream& stream, std::unique_lock<std::mutex>& lock, const std::string& to);
   absl::StatusOr<bool> SendRing(Stream& stream, std::unique_lock<std::mutex>& lock);
+  void PopHeard();
   absl::Status TakeNews(std::unique_lock<std::mutex>& lock, wire::Definitions& definitions);
   absl::Status Welcomed(Stream& stream, std::unique_lock<std::mutex>& lock, wire::Definitions& definitions);
   void Tell(const std::string& text, bool alert);
@@ -155,6 +169,47 @@ bool Client::Impl::Stopped() {
   return stop;
 }
 
+// Until the stream ends. What nobody has looked at yet holds the service up, not this host's memory.
+void Client::Impl::Hear(Stream& stream) {
+  wire::ToHost message;
+  absl::Time looked = SteadyNow();
+  while (stream.Read(&message)) {
+    std::unique_lock lock(mutex);
+    const absl::Time now = SteadyNow();
+    may_say = std::min(kMostAtOnce, may_say + kMostPerSecond * absl::ToDoubleSeconds(now - looked)) - 1;
+    looked = now;
+    if (may_say < 0) {
+      floods = true;
+      context->TryCancel();
+      break;
+    }
+    heard.push_back(std::move(message));
+    heard_bytes += heard.back().SpaceUsedLong();
+    message = {};
+    news.notify_all();
+    news.wait(lock, [this] { return closing || (heard.size() < kMostHeard && heard_bytes < kMostHeardBytes); });
+  }
+  const std::lock_guard lock(mutex);
+  ended = true;
+  news.notify_all();
+}
+
+bool Client::Impl::Write(Stream& stream, const wire::ToFleet& message) {
+  {
+    const std::lock_guard lock(mutex);
+    writes_since = SteadyNow();
+  }
+  const bool written = stream.Write(message);
+  const std::lock_guard lock(mutex);
+  writes_since = absl::InfiniteFuture();
+  return written;
+}
+
+// A service that reads nothing would keep the stream for ever. The lock is held.
+void Client::Impl::LookAtWrites() {
+  if (context != nullptr && SteadyNow() - writes_since > options.write_patience) context->TryCancel();
+}
+
 absl::Status Client::Impl::Session(const std::string& to) {
   const absl::StatusOr<tls::Material> material = tls::Load(options.tls);
   if (!material.ok()) return material.status();
@@ -166,20 +221,14 @@ absl::Status Client::Impl::Session(const std::string& to) {
   std::unique_lock lock(mutex);
   context = &call;
   heard.clear();
-  ended = false;
-  std::thread reader([&] {
-    wire::ToHost message;
-    while (stream->Read(&message)) {
-      const std::lock_guard guard(mutex);
-      heard.push_back(std::move(message));
-      news.notify_all();
-    }
-    const std::lock_guard guard(mutex);
-    ended = true;
-    news.notify_all();
-  });
+  heard_bytes = 0;
+  ended = closing = floods = false;
+  may_say = kMostAtOnce;
+  std::thread reader([&] { Hear(*stream); });
   absl::Status status = stop ? absl::CancelledError("stopped") : Talk(*stream, lock, to);
   endpoint.clear();
+  closing = true;
+  news.notify_all();
   lock.unlock();
   if (absl::IsCancelled(status) || absl::IsDeadlineExceeded(status))
     call.TryCancel();
@@ -193,6 +242,10 @@ absl::Status Client::Impl::Session(const std::string& to) {
   const grpc::Status end = stream->Finish();
   lock.lock();
   context = nullptr;
+  if (floods) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("it sent more than %.0f messages a second that nobody asked for", kMostPerSecond));
+  }
   return absl::IsUnavailable(status) ? FromGrpc(end) : status;
 }
 
@@ -201,7 +254,7 @@ absl::Status Client::Impl::Welcomed(Stream& stream, std::unique_lock<std::mutex>
   lock.unlock();
   wire::ToFleet first;
   *first.mutable_hello() = options.hello();
-  const bool written = stream.Write(first);
+  const bool written = Write(stream, first);
   lock.lock();
   if (!written) return absl::UnavailableError("");
   const auto until = absl::ToChronoTime(absl::Now() + kConnectPatience);
@@ -210,7 +263,7 @@ absl::Status Client::Impl::Welcomed(Stream& stream, std::unique_lock<std::mutex>
   if (heard.empty()) return ended ? absl::UnavailableError("") : absl::DeadlineExceededError("it says no word");
   if (!heard.front().has_welcome()) return absl::InternalError("it began with something else than Welcome");
   const wire::Welcome welcome = heard.front().welcome();
-  heard.pop_front();
+  PopHeard();
   if (welcome.send_definitions()) {
     lock.unlock();
     definitions = options.define_again();
@@ -219,9 +272,15 @@ absl::Status Client::Impl::Welcomed(Stream& stream, std::unique_lock<std::mutex>
   return delivery.OnWelcome(options.run, welcome);
 }
 
+void Client::Impl::PopHeard() {
+  heard_bytes -= heard.front().SpaceUsedLong();
+  heard.pop_front();
+  news.notify_all();
+}
+
 absl::Status Client::Impl::TakeNews(std::unique_lock<std::mutex>& lock, wire::Definitions& definitions) {
   bool define = false;
-  for (; !heard.empty(); heard.pop_front()) {
+  for (; !heard.empty(); PopHeard()) {
     if (heard.front().has_drains() && options.drains) options.drains(heard.front().drains());
     if (heard.front().has_ring() && options.ring.ask) {
       ring_news = true;
@@ -249,7 +308,7 @@ absl::StatusOr<bool> Client::Impl::SendRing(Stream& stream, std::unique_lock<std
   if (answer.has_value()) {
     wire::ToFleet message;
     *message.mutable_ring() = *std::move(answer);
-    written = stream.Write(message);
+    written = Write(stream, message);
     answer.emplace();
   }
   lock.lock();
@@ -285,7 +344,7 @@ absl::Status Client::Impl::Talk(Stream& stream, std::unique_lock<std::mutex>& lo
     if (drains.has_value()) {
       wire::ToFleet message;
       *message.mutable_drains() = *std::move(drains);
-      if (!stream.Write(message)) {
+      if (!Write(stream, message)) {
         lock.lock();
         return absl::UnavailableError("");
       }
@@ -293,11 +352,12 @@ absl::Status Client::Impl::Talk(Stream& stream, std::unique_lock<std::mutex>& lo
     for (wire::Batch& batch : *batches) {
       wire::ToFleet message;
       *message.mutable_batch() = std::move(batch);
-      if (stream.Write(message)) continue;
+      if (Write(stream, message)) continue;
       lock.lock();
       return absl::UnavailableError("");
     }
     lock.lock();
+    may_say += 2 * static_cast<double>(batches->size());
     if (now > expired_at + kExpirePeriod) {
       expired_at = now;
       if (absl::Status status = spool->Expire(now); !status.ok()) return status;
@@ -336,6 +396,7 @@ Client::~Client() {
 absl::Status Client::Append(const wire::Batch& batch, Kind kind) {
   const std::string bytes = batch.SerializeAsString();
   const std::lock_guard lock(impl_->mutex);
+  impl_->LookAtWrites();
   absl::Status status = impl_->spool->Append(kind, batch.run(), batch.sequence(), bytes, absl::Now());
   impl_->appended = true;
   impl_->news.notify_all();

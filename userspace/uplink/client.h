@@ -4,6 +4,8 @@
 // there what the spool holds. A thread of its own; whoever adds batches never waits for the network. Where no endpoint
 // answers it tries the next, then waits: 0.5 s, doubled up to 30 s, each drawn from its upper half, so that a thousand
 // agents do not come back at once. Certificates are read anew with each connection.
+// A service may be anybody's by now: what it sends is bounded (a message, what waits to be looked at, messages a
+// second), and a stream that it does not read is ended.
 //
 // Threads: any; Append and Report never block for longer than the disk does.
 #pragma once
@@ -39,6 +41,7 @@ struct ClientOptions {
     std::function<void(const cwfabric::v1::RingAsk&)> ask;
     std::function<std::optional<cwfabric::v1::RingAnswer>()> next;  // asked where nothing else is to be sent
   } ring;
+  absl::Duration write_patience = absl::Seconds(30);  // until the service reads; then the stream is ended
   // What people should know: connected, not connected and why, refused. Never more than a few a minute.
   std::function<void(const std::string& text, bool alert)> tell;
 };
