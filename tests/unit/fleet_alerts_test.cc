@@ -193,6 +193,20 @@ TEST(Alerts, AReceiverThatNeverAnswersHoldsUpNobodyAndOneThatRefusesIsNotAskedAg
   EXPECT_LT(absl::Now() - begun, absl::Seconds(3)) << "its end waits for no receiver";
 }
 
+// A token that is renewed, a path that is served again in a moment.
+TEST(Alerts, AReceiverThatDeniesForAMomentHearsOfTheOpeningAllTheSame) {
+  for (const int code : {401, 403, 404}) {
+    HttpReceiver receiver;
+    receiver.Answer(code);
+    Alerts alerts({.webhooks = {receiver.url()}}, {});
+    alerts.Take({DeadLink()});
+    ASSERT_TRUE(Eventually([&] { return alerts.counts()[0].failed > 0; }));
+    EXPECT_EQ(alerts.counts()[0].refused, 0u) << code;
+    receiver.Answer(200);
+    EXPECT_TRUE(Eventually([&] { return alerts.counts()[0].sent == 1; })) << code;
+  }
+}
+
 // What it answers is told in messages, which take text alone.
 TEST(HttpPost, AReceiversWordsEndWhereACharacterEnds) {
   HttpReceiver receiver;

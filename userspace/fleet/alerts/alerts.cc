@@ -17,6 +17,7 @@ namespace cw::fleet {
 namespace {
 
 constexpr absl::Duration kFirstPause = absl::Seconds(1), kLongestPause = absl::Seconds(15);
+constexpr absl::Duration kDeniedPatience = absl::Minutes(10);
 
 }  // namespace
 
@@ -84,7 +85,8 @@ class Alerts::Receiver {
   // Until when nothing is sent.
   absl::Time Settle(const Outbox::Post& post, const absl::Status& status) {
     const absl::Time now = absl::Now();
-    const bool refused = absl::IsInvalidArgument(status);
+    const bool refused =
+        absl::IsInvalidArgument(status) || (absl::IsPermissionDenied(status) && now - post.since > kDeniedPatience);
     outbox_->Done(status.ok() || refused, now);
     log_.Answered(post.alerts, status, now);
     if (status.ok()) {

@@ -92,6 +92,7 @@ absl::Status HttpPost::Send(const std::string& body) {
   curl_easy_getinfo(impl_->curl, CURLINFO_RESPONSE_CODE, &status);
   if (status >= 200 && status < 300) return absl::OkStatus();
   const std::string why = absl::StrFormat("it answers %d %s", status, OneLine(impl_->answer));
+  if (status == 401 || status == 403 || status == 404) return absl::PermissionDeniedError(why);
   const bool never = status >= 400 && status < 500 && status != 408 && status != 429;
   return never ? absl::InvalidArgumentError(why) : absl::UnavailableError(why);
 }

@@ -20,7 +20,8 @@ class HttpPost {
   HttpPost(std::string url, const std::atomic<bool>& stop);
   ~HttpPost();
 
-  // InvalidArgument: the server will never take it (4xx). Unavailable: it may later.
+  // InvalidArgument: the server will never take it (4xx). PermissionDenied: not as things are (401, 403, 404: a token
+  // that is renewed, a path that is served again). Unavailable: it may later.
   absl::Status Send(const std::string& body);
 
  private:

@@ -72,7 +72,7 @@ size_t AlertmanagerOutbox::waiting(absl::Time now) const {
   return count;
 }
 
-void WebhookOutbox::Take(const Finding& finding, bool resumed, absl::Time) {
+void WebhookOutbox::Take(const Finding& finding, bool resumed, absl::Time now) {
   if (finding.end_ns == 0) {
     std::pair key(finding.cause, finding.scope);
     const auto [was, fresh] = open_.try_emplace(finding.id, key);
@@ -86,14 +86,14 @@ void WebhookOutbox::Take(const Finding& finding, bool resumed, absl::Time) {
     queue_.erase(queue_.begin() + (under_way_ ? 1 : 0));
     ++no_room_;
   }
-  queue_.push_back(finding);
+  queue_.emplace_back(finding, now);
 }
 
 std::optional<Outbox::Post> WebhookOutbox::Next(absl::Time) {
   if (queue_.empty()) return std::nullopt;
   under_way_ = true;
-  const Finding& first = queue_.front();
-  return Post{WebhookBody(first, words_), {{first.id, first.end_ns == 0}}};
+  const auto& [first, since] = queue_.front();
+  return Post{WebhookBody(first, words_), {{first.id, first.end_ns == 0}}, since};
 }
 
 void WebhookOutbox::Done(bool over, absl::Time) {

@@ -31,6 +31,7 @@ class Outbox {
   struct Post {
     std::string body;
     std::vector<std::pair<uint64_t, bool>> alerts;  // findings by id, and whether they go on
+    absl::Time since = absl::InfiniteFuture();      // when the first of them was to be sent; future: it comes again
   };
   // The next request, if one is due; Done comes before the next Next.
   virtual std::optional<Post> Next(absl::Time now) = 0;
@@ -88,7 +89,7 @@ class WebhookOutbox final : public Outbox {
 
  private:
   const AlertWords words_;
-  std::deque<Finding> queue_;
+  std::deque<std::pair<Finding, absl::Time>> queue_;  // and since when
   // Findings whose opening was queued; news of them is none, but for another cause or place.
   std::map<uint64_t, std::pair<Cause, std::string>> open_;
   bool under_way_ = false;  // the first of the queue
