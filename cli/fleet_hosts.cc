@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "cli/fleet.h"
 #include "cli/format.h"
 
@@ -41,19 +43,35 @@ bool IsPlain(const std::string& name) {
   });
 }
 
+// One word of a shell, whatever is in it.
+std::string Word(const std::string& text) {
+  const bool plain = !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || absl::StrContains("-._:/,@%+=", c);
+  });
+  return plain ? text : absl::StrCat("'", absl::StrReplaceAll(text, {{"'", "'\\''"}}), "'");
+}
+
+// A basic string of TOML, which takes what JSON writes.
+std::string Toml(const std::string& text) {
+  return nlohmann::json(text).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
 Joining MakeJoining(const std::string& fleet, const HostOptions& options) {
   const std::string& host = options.host;
   Joining out;
-  std::string make = absl::StrFormat("cwctl certs host %s --ca %s", host, options.authority);
+  const std::string folder = options.authority;
+  std::string make = absl::StrFormat("cwctl certs host %s --ca %s", host, Word(folder));
   for (const std::string& other : options.others) absl::StrAppend(&make, " --also ", other);
-  out.here = {make, absl::StrFormat("scp %1$s/%2$s.crt %1$s/%2$s.key %1$s/ca.crt root@%2$s:%3$s/", options.authority,
-                                    host, kFolder)};
+  out.here = {make,
+              absl::StrFormat("scp %s %s %s root@%s:%s/", Word(absl::StrCat(folder, "/", host, ".crt")),
+                              Word(absl::StrCat(folder, "/", host, ".key")), Word(folder + "/ca.crt"), host, kFolder)};
   out.config = absl::StrFormat(
-      "[fleet]\nendpoints = [\"%1$s\"]\ntls_cert = \"%2$s/%3$s.crt\"\ntls_key = \"%2$s/%3$s.key\"\n"
+      "[fleet]\nendpoints = [%1$s]\ntls_cert = \"%2$s/%3$s.crt\"\ntls_key = \"%2$s/%3$s.key\"\n"
       "tls_ca = \"%2$s/ca.crt\"\n",
-      fleet, kFolder, host);
+      Toml(fleet), kFolder, host);
+  const auto quoted = [](std::string* to, const std::string& word) { to->append(Toml(word)); };
   if (!options.allow.empty())
-    absl::StrAppend(&out.config, "allow = [\"", absl::StrJoin(options.allow, "\", \""), "\"]\n");
+    absl::StrAppend(&out.config, "allow = [", absl::StrJoin(options.allow, ", ", quoted), "]\n");
   out.there = {absl::StrFormat("chown cwfabric %1$s/%2$s.key && chmod 0600 %1$s/%2$s.key", kFolder, host),
                absl::StrFormat("cwagentd --config %s/cwagentd.toml --check-config > /dev/null", kFolder),
                "systemctl reload cwfabric-agent"};
@@ -86,7 +104,7 @@ absl::StatusOr<int> JoinFleet(Session& session, const HostOptions& options) {
   std::cout << "# On " << options.host << ", then; flows do not notice:\n"
             << absl::StrJoin(joining.there, "\n") << "\n\n";
   std::cout << "# It is there a few seconds later; if not, it says why: cwctl events --type fleet\n"
-            << "cwctl --fleet " << session.fleet << " fleet hosts" << std::endl;
+            << "cwctl --fleet " << Word(session.fleet) << " fleet hosts" << std::endl;
   return kOk;
 }
 

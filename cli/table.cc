@@ -46,19 +46,6 @@ bool ColourWanted(int fd) {
   return term != nullptr && absl::string_view(term) != "dumb";
 }
 
-std::string Printable(absl::string_view text) {
-  std::string printable(text);
-  for (size_t i = 0; i < printable.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(printable[i]);
-    if (byte < 0x20 || byte == 0x7F) printable[i] = '?';
-    // C1 control characters, U+0080 to U+009F.
-    if (byte == 0xC2 && i + 1 < printable.size() && static_cast<unsigned char>(printable[i + 1]) < 0xA0) {
-      printable.replace(i, 2, "?");
-    }
-  }
-  return printable;
-}
-
 std::string Paint(absl::string_view text, Tone tone, bool colour) {
   std::string printable = Printable(text);
   if (!colour || tone == Tone::kPlain) return printable;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "userspace/model/printable.h"
 
 namespace cw::cli {
 
@@ -17,7 +18,7 @@ enum class Tone { kPlain, kGood, kWarn, kBad, kFaint, kTitle };
 // Whether escape sequences are wanted: a terminal, NO_COLOR unset or empty, TERM not "dumb".
 bool ColourWanted(int fd);
 
-std::string Printable(absl::string_view text);
+using cw::Printable;
 // In the tone's colour when `colour`; Printable.
 std::string Paint(absl::string_view text, Tone tone, bool colour);
 

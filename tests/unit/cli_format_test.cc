@@ -83,6 +83,7 @@ TEST(Tables, NoBlanksAtTheEnd) {
 TEST(Tables, TextOfOthersCannotCommandTheTerminal) {
   EXPECT_EQ(Printable("a\033[2Jb\n\x7f\xc2\x9b"), "a?[2Jb???");
   EXPECT_EQ(Printable("µs – →"), "µs – →");
+  EXPECT_EQ(Printable("a\u202eb\u2066c\u2028d\u061ce\xff"), "a?b?c?d?e\uFFFD") << "which way it is read, or no text";
 }
 
 TEST(For, NeedsAUnit) {

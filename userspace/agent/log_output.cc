@@ -15,6 +15,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "spdlog/spdlog.h"
+#include "userspace/commandline/log_lines.h"
 
 namespace cw::agent {
 namespace {
@@ -130,6 +131,7 @@ void OpenLog(LogOutput output, config::LogLevel level, const std::string& journa
     Sink() = std::make_shared<StructuredSink>(output, journal_socket);
     spdlog::set_default_logger(std::make_shared<spdlog::logger>("cwagentd", Sink()));
   }
+  if (output == LogOutput::kText) commandline::LogLines("[%Y-%m-%d %H:%M:%S.%e] [%^%l%$] %*");
   SetLogLevel(level);
 }
 
