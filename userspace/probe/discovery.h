@@ -189,8 +189,8 @@ class Discovery {
   std::map<uint16_t, Verify> verify_;  // port of a path → when to trace it again
   // Demanded ports whose hops are not known in full, as where something on their way was dead then: likewise.
   std::map<uint16_t, Verify> unsure_;
-  int depth_ = 0;                      // largest TTL that was answered in this build
-  int finished_ = 0;                   // traces finished in this build
+  int depth_ = 0;     // largest TTL that was answered in this build
+  int finished_ = 0;  // traces finished in this build
   uint16_t next_nonce_ = 0;
   PathTable table_;
   RepeatTest repeats_;
