@@ -86,6 +86,7 @@ class Agent final : public api::AgentView {
   // Takes what can change while the agent runs of a configuration that was read anew, all of it or nothing; any thread.
   // What came of it is an event. Returns what is in force now.
   absl::StatusOr<config::Config> Reload(const config::Config& fresh);
+  absl::Status ReopenEvents();  // their file may have been moved away, as logrotate does
 
   CW_AGENT_VERBS(CW_OVERRIDE_VERB)  // any thread, as all of the API
   absl::StatusOr<std::vector<api::v1::Event>> Events(const api::v1::EventsRequest& request,

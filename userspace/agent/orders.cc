@@ -2,6 +2,7 @@
 // What operators ask for: handed to the loop, done by the part that it is for.
 #include "userspace/agent/agent.h"
 #include "userspace/agent/balance/breaker.h"
+#include "userspace/agent/events_file.h"
 #include "userspace/agent/flows/draining.h"
 #include "userspace/agent/flows/steering.h"
 #include "userspace/agent/label_orders.h"
@@ -75,6 +76,8 @@ absl::StatusOr<v1::ActionReply> Agent::Off(const v1::OffRequest& request, const 
     return absl::StatusOr<v1::ActionReply>(modes_->Change(caller, was, Mode::kOff, request.for_s()));
   });
 }
+
+absl::Status Agent::ReopenEvents() { return events_file_->Open(); }
 
 absl::StatusOr<config::Config> Agent::Reload(const config::Config& fresh) {
   return loop_->Call<config::Config>([this, fresh] { return reloader_->Take(fresh); });

@@ -8,9 +8,13 @@
 #include <atomic>
 #include <cmath>
 #include <limits>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "userspace/agent/agent.h"
 #include "userspace/agent/deadlines.h"
@@ -56,10 +60,28 @@ std::string BytesOf(const std::string& text) {
 
 std::string DrainsFile(const config::Config& config) { return config.RunDir() + "/" + FleetDrains::kFile; }
 
-// What the service orders does not come through the API's doors, so it is kept here who ordered it.
+// What failed before in the same words is no news.
+class FailedActs {
+ public:
+  bool IsNews(const std::string& act, const absl::Status& result) {
+    if (said_.size() >= kMost) said_.clear();
+    const std::string words(result.message());
+    const auto [place, fresh] = said_.try_emplace(act, words);
+    return std::exchange(place->second, words) != words || fresh || result.ok();
+  }
+
+ private:
+  static constexpr size_t kMost = 4096;  // more than an order of each kind has targets
+  std::map<std::string, std::string> said_;
+};
+
+// What the service orders does not come through the API's doors, so it is kept here who ordered it: what is done, and
+// what fails, once. What crosses nothing here is tried again for as long as it is ordered, and changes nothing.
 FleetDrains::Asks AsksOf(const config::Config& config, Agent& agent) {
-  const auto keep = [&agent, file = acts::ActsFile(config.ActsFile())](const api::Caller& who, const char* call,
-                                                                       const auto& request, auto result) {
+  const auto keep = [&agent, file = acts::ActsFile(config.ActsFile()), failed = std::make_shared<FailedActs>()](
+                        const api::Caller& who, const char* call, const auto& request, auto result) {
+    if (absl::IsNotFound(result.status()) || !failed->IsNews(absl::StrCat(call, " ", request.what()), result.status()))
+      return result;
     const acts::Act act = api::ActOf(who, call, request.ShortDebugString(), result.status());
     if (const std::string fault = file.Append(act, absl::GetCurrentTimeNanos()); !fault.empty())
       agent.Tell({.type = "api", .alert = true, .text = "who changes what is not kept: " + fault, .evidence = {}});

@@ -39,6 +39,7 @@ absl::StatusOr<pid_t> Spawn(const std::vector<std::string>& argv, const Stdio& s
     posix_spawn_file_actions_adddup2(&actions, stdio.out, 1);
     posix_spawn_file_actions_adddup2(&actions, stdio.out, 2);
   }
+  posix_spawn_file_actions_addclosefrom_np(&actions, 3);  // what the caller's caller left open
   pid_t pid = 0;
   int error = posix_spawnp(&pid, args[0], &actions, nullptr, args.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
