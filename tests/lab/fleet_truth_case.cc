@@ -94,8 +94,7 @@ void Judge::Look(const std::vector<Said>& all, absl::Time now) {
     if (said.open) heard.over_at = absl::InfiniteFuture();
     if (!said.open) heard.over_at = std::min(heard.over_at, now);
     // What was something else before, as each outage of a cable that flaps, may have been over then.
-    const bool right = heard.right_at < absl::InfiniteFuture() || heard.owner < 0;
-    heard.ended_early |= right && !said.open && mended_ == absl::InfiniteFuture();
+    heard.ended_early |= heard.right_at < absl::InfiniteFuture() && !said.open && mended_ == absl::InfiniteFuture();
   }
 }
 

@@ -219,11 +219,13 @@ TEST_F(TwoFaults, APathThatIsCutWhereACableFlapsDoesNotFlapBesideIt) {
     const std::vector<Addr>& hops = cut.try_emplace(path.source, std::vector{path.hops->front(), Addr{}}).first->second;
     path.hops = &hops;
     path.hops_id = HopsId(hops);
-    path.udp_port = 1001;
-    picture_.paths.push_back(path);
+    for (const uint16_t port : {1001, 1002}) {
+      path.udp_port = port;
+      picture_.paths.push_back(path);
+    }
   }
   ASSERT_THAT(cut, SizeIs(3));
-  const auto flaps = [&](const PathEvidence& p) { return p.udp_port == 1001 || OverCable(leaf, spine_)(p); };
+  const auto flaps = [&](const PathEvidence& p) { return p.udp_port > 1000 || OverCable(leaf, spine_)(p); };
   for (int flap = 1; flap <= 11; ++flap) {
     Set(PathEvidence::State::kDead, flaps);
     Pass(6);
