@@ -221,6 +221,57 @@ TEST_F(IncidentsTest, AnyWrongByteOrCutIsToldAndTheRestIsRead) {
   EXPECT_THAT(std::string(ReadBundle("hello").status().message()), HasSubstr("no incident"));
 }
 
+// A file that somebody made: a replay of four megabytes had no end, and eight took 500 MB.
+TEST_F(IncidentsTest, AFileOfMorePathsThanThereAreHasAnEnd) {
+  constexpr uint32_t kPaths = 20'000;
+  pb::IncidentSeconds seconds;
+  seconds.set_host("h0");
+  for (int second = 0; second < 3000; second += 10) {
+    pb::RingSecond one;
+    one.set_run(1);
+    one.set_from_ns(kBegin + second * kSecond);
+    one.set_to_ns(kBegin + (second + 1) * kSecond);
+    for (uint32_t path = 0; second == 0 && path < kPaths; ++path) {
+      pb::RingName& name = *one.add_names();
+      name.set_path(path);
+      name.set_local(AddressBytes(NicOf(0)));
+      name.set_remote(AddressBytes(Addr::FromV4(0x0b000000 + path)));
+      name.set_hops_known(true);
+      name.add_hops(AddressBytes(Addr::FromV4(0x0c000000 + path)));
+    }
+    for (uint32_t path = 0; second == 0 && path < kPaths; ++path) {
+      one.add_paths()->set_path(path);
+      one.mutable_paths()->rbegin()->set_sent(20);
+    }
+    seconds.add_seconds(one.SerializeAsString());
+  }
+  Bundle bundle;
+  bundle.head = Head(kId, 1);
+  for (const std::string& bytes : seconds.seconds()) bundle.seconds["h0"].emplace_back().ParseFromString(bytes);
+  const pb::IncidentReplay replay = Replay(bundle, FleetFile{}, FindingRules{}, 2'000'000);
+  EXPECT_THAT(replay.notes(), ::testing::Contains(HasSubstr("more paths and seconds than are replayed")));
+  EXPECT_EQ(ViewOf(bundle).paths_size(), static_cast<int>(kPaths));
+}
+
+TEST_F(IncidentsTest, EmptyMessagesThatTakeMuchMemoryAreDamage) {
+  pb::RingSecond one = SecondOf(0, 0, false);
+  const std::string good = one.SerializeAsString();
+  for (int i = 0; i < 10'000; ++i) one.add_paths();
+  pb::IncidentRecord record;
+  record.mutable_seconds()->set_host("h0");
+  record.mutable_seconds()->add_seconds(good);
+  record.mutable_seconds()->add_seconds(one.SerializeAsString());
+  {
+    auto writer = BundleWriter::Create(PathOf(kId)).value();
+    ASSERT_TRUE(writer->Add(record).ok());
+    ASSERT_TRUE(writer->Finish(Head(kId, 1)).ok());
+  }
+  const auto bundle = LoadBundle(PathOf(kId));
+  ASSERT_TRUE(bundle.ok()) << bundle.status();
+  EXPECT_THAT(bundle->seconds.at("h0"), SizeIs(1));
+  EXPECT_GE(bundle->damaged_bytes, 20'000u);
+}
+
 TEST_F(IncidentsTest, HostsAreAskedAndTheirAnswersKept) {
   auto collection = Collection::Begin(Head(kId), PathOf(kId), {}).value();
   const auto ask = collection->Look("h0", {.connected = true, .keeps_ring = true, .no_ring = ""});

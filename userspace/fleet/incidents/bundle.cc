@@ -55,6 +55,9 @@ absl::Status CheckMark(absl::string_view bytes) {
   return absl::InvalidArgumentError("this is no incident: its first bytes are not an incident's");
 }
 
+// Of memory for each byte of a second: samples take eight, and what is made of empty messages alone far more.
+constexpr size_t kMostInflated = 24;
+
 bool IsTime(int64_t ns) { return ns >= 0 && ns < kLastNs; }
 
 class BundleReader {
@@ -108,7 +111,8 @@ class BundleReader {
     for (const std::string& bytes : in.seconds()) {
       pb::RingSecond second;
       if (!second.ParseFromString(bytes) || second.to_ns() < second.from_ns() || !IsTime(second.from_ns()) ||
-          !IsTime(second.to_ns()) || seconds.size() >= kMostSeconds) {
+          !IsTime(second.to_ns()) || seconds.size() >= kMostSeconds ||
+          second.SpaceUsedLong() > sizeof(second) + kMostInflated * bytes.size()) {
         out_.damaged_bytes += bytes.size();
       } else if (seen_.insert(absl::HashOf(in.host(), bytes)).second) {
         seconds.push_back(std::move(second));

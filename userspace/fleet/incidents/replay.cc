@@ -22,6 +22,7 @@ constexpr int64_t kStepNs = 1'000'000'000;
 constexpr int64_t kLateNs = 200'000'000;     // a second is told so long after its end
 constexpr int64_t kGoneNs = 15'000'000'000;  // a host that tells nothing for so long has no connection
 constexpr int64_t kMostSpanNs = 7'200'000'000'000;
+constexpr size_t kOfFabric = 10;  // that a new look at the fabric is worth, for each path
 // Probes under way when a second ends are answered in the next one.
 constexpr uint64_t kUnderWay = 2;
 
@@ -43,8 +44,8 @@ struct HostNow {
 
 class Player {
  public:
-  Player(const Bundle& bundle, const FleetFile& fabric, const FindingRules& rules)
-      : bundle_(bundle), fabric_(fabric), findings_(rules) {
+  Player(const Bundle& bundle, const FleetFile& fabric, const FindingRules& rules, size_t most_looks)
+      : bundle_(bundle), fabric_(fabric), findings_(rules), most_looks_(most_looks) {
     for (const pb::IncidentHost& host : bundle.head.hosts()) AddHost(host);
     for (const auto& [name, seconds] : bundle.seconds) {
       HostNow& host = hosts_[name];
@@ -60,7 +61,12 @@ class Player {
   pb::IncidentReplay Run() {
     if (from_ns_ < to_ns_) {
       to_ns_ = std::min(to_ns_, from_ns_ + kMostSpanNs);
-      for (int64_t now_ns = from_ns_ + kStepNs; now_ns <= to_ns_ + kStepNs; now_ns += kStepNs) Step(now_ns);
+      int64_t now_ns = from_ns_ + kStepNs;
+      for (; now_ns <= to_ns_ + kStepNs && looks_ < most_looks_; now_ns += kStepNs) Step(now_ns);
+      if (now_ns <= to_ns_ + kStepNs) {
+        out_.add_notes("it has more paths and seconds than are replayed: the last ones are left out");
+        to_ns_ = now_ns;
+      }
       out_.set_from_ns(from_ns_);
       out_.set_to_ns(to_ns_);
     } else {
@@ -136,6 +142,7 @@ class Player {
         picture.paths.push_back(path.evidence);
       }
     }
+    looks_ += picture.paths.size();
     AddEvents(picture, now_ns);
     LookAtFabric(picture);
     for (const Finding& finding : findings_.Evaluate(picture)) {
@@ -157,6 +164,7 @@ class Player {
   void LookAtFabric(Picture& picture) {
     const uint64_t seen = fabric_seen_ + picture.hosts.size();
     if (seen != fabric_made_) {
+      looks_ += kOfFabric * picture.paths.size();
       topology_ = BuildTopology(TracesOf(picture.paths), fabric_, nic_places_);
       wiring_ = CompareWiring(topology_, fabric_);
       fabric_made_ = seen;
@@ -184,9 +192,10 @@ class Player {
   const Bundle& bundle_;
   const FleetFile& fabric_;
   Findings findings_;
+  const size_t most_looks_;
   std::map<std::string, HostNow> hosts_;
   int64_t from_ns_ = INT64_MAX, to_ns_ = INT64_MIN;
-  size_t event_ = 0;
+  size_t event_ = 0, looks_ = 0;
   uint64_t fabric_seen_ = 1, fabric_made_ = 0;
   NicPlaces nic_places_;
   Topology topology_;
@@ -198,8 +207,8 @@ class Player {
 
 }  // namespace
 
-pb::IncidentReplay Replay(const Bundle& bundle, const FleetFile& fabric, const FindingRules& rules) {
-  return Player(bundle, fabric, rules).Run();
+pb::IncidentReplay Replay(const Bundle& bundle, const FleetFile& fabric, const FindingRules& rules, size_t most_looks) {
+  return Player(bundle, fabric, rules, most_looks).Run();
 }
 
 }  // namespace cw::fleet

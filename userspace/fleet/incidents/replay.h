@@ -13,6 +13,12 @@
 
 namespace cw::fleet {
 
-cwfabric::v1::IncidentReplay Replay(const Bundle& bundle, const FleetFile& fabric, const FindingRules& rules);
+// Looks at paths, one each second; a file that somebody made may ask for more than anybody waits for. An hour of
+// 28,000.
+inline constexpr size_t kMostLooks = 100'000'000;
+
+// Behind most_looks it ends, with a note.
+cwfabric::v1::IncidentReplay Replay(const Bundle& bundle, const FleetFile& fabric, const FindingRules& rules,
+                                    size_t most_looks = kMostLooks);
 
 }  // namespace cw::fleet

@@ -17,6 +17,7 @@ namespace pb = cwfabric::v1;
 constexpr int64_t kOneSecondNs = 1'000'000'000;
 constexpr int64_t kBehindNs = 10'000'000'000;
 constexpr size_t kMostSteps = 5000, kPeersNamed = 3;
+constexpr size_t kMostStories = 200'000, kMostDelays = 8000;  // paths, each way; seconds, of which there are 3000
 
 // The worse the higher: dead, silent, paused, suspect, new, up.
 int Badness(PathState state) {
@@ -111,6 +112,9 @@ class Viewer {
 
   void Path(const std::string& host, const pb::RingSecond& second, const pb::RingPath& path, const NamedPath& name,
             std::map<std::pair<PathState, PathState>, std::vector<std::string>>& changes) {
+    if (stories_.size() >= kMostStories && !stories_.contains({host, name.key})) return TooMuch(path);
+    const int64_t at = second.from_ns() / kOneSecondNs;
+    if (all_.size() >= kMostDelays && !all_.contains(at)) return TooMuch(path);
     Story& story = stories_[{host, name.key}];
     const PathState state = StateOf(path);
     const bool behind = second.to_ns() > pivot_ns_;
@@ -127,13 +131,15 @@ class Viewer {
     half.answered += path.answered();
     half.samples += static_cast<uint64_t>(path.delay_ns_size());
     out_.set_samples(out_.samples() + static_cast<uint64_t>(path.delay_ns_size()));
-    SecondOfAll& all = all_[second.from_ns() / kOneSecondNs];
+    SecondOfAll& all = all_[at];
     if (!name.key.reverse) all.up[{host, name.key}] = state == PathState::kUp;
     const absl::StatusOr<PackedSketch> queue = PackedSketch::Unpack(path.queue());
     if (!queue.ok()) return;
     half.queue.Merge(*queue);
     all.queue.Merge(*queue);
   }
+
+  void TooMuch(const pb::RingPath& path) { out_.set_damaged_bytes(out_.damaged_bytes() + path.ByteSizeLong()); }
 
   void AddChange(const std::string& host, const pb::RingSecond& second, PathState was, PathState is,
                  std::vector<std::string> peers) {
@@ -172,8 +178,6 @@ class Viewer {
   }
 
   void Paths() {
-    std::vector<std::pair<const std::pair<std::string, PathKey>*, const Story*>> order;
-    for (const auto& [key, story] : stories_) order.emplace_back(&key, &story);
     const auto lost = [](const Story& s) {
       return s.half[1].sent > s.half[1].answered ? s.half[1].sent - s.half[1].answered : 0;
     };
@@ -181,9 +185,12 @@ class Viewer {
       return std::tuple(Badness(s.worst), lost(s) * 100 / std::max<uint64_t>(1, s.half[1].sent),
                         s.half[1].queue.QuantileNs(0.99));
     };
-    std::stable_sort(order.begin(), order.end(),
-                     [&](const auto& a, const auto& b) { return rank(*a.second) > rank(*b.second); });
-    for (const auto& [key, story] : order) AddPath(key->first, *story);
+    using Rank = decltype(rank(Story{}));
+    std::vector<std::pair<Rank, decltype(stories_)::const_iterator>> order;
+    for (auto story = stories_.cbegin(); story != stories_.cend(); ++story)
+      order.emplace_back(rank(story->second), story);
+    std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+    for (const auto& [worst, story] : order) AddPath(story->first.first, story->second);
   }
 
   void AddPath(const std::string& host, const Story& story) {
