@@ -101,6 +101,31 @@ TEST_F(Server, TheSocketIsForTheGroupAndGoesWithTheServer) {
   EXPECT_TRUE(Serve(AtPath(), [] { return absl::StatusOr<std::string>(""); }).ok());
 }
 
+// Sixteen of them held up every reading, before.
+TEST_F(Server, WhoReadsSlowlyEndsWhereOthersCome) {
+  const std::string page(64 << 20, 'x');
+  auto server =
+      http::Server::Start(AtPath(),
+                          {{"/metrics", http::kMetricsType, [&] { return absl::StatusOr<std::string>(page); }},
+                           {"/small", http::kMetricsType, [] { return absl::StatusOr<std::string>("a_metric 1\n"); }}},
+                          {.each = 2, .all = 2, .longest = absl::Milliseconds(50)});
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string request = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
+  int slow[2];
+  for (int& fd : slow) {
+    fd = ConnectUnix(path);
+    ASSERT_EQ(send(fd, request.data(), request.size(), MSG_NOSIGNAL), static_cast<ssize_t>(request.size()));
+    char byte = 0;
+    ASSERT_EQ(recv(fd, &byte, 1, 0), 1) << "it is being answered";
+  }
+  bool answered = false;
+  for (const absl::Time end = absl::Now() + absl::Seconds(20); !answered && absl::Now() < end;
+       absl::SleepFor(absl::Milliseconds(20)))
+    answered = Ask("GET /small").find("a_metric 1") != std::string::npos;
+  EXPECT_TRUE(answered);
+  for (const int fd : slow) close(fd);
+}
+
 TEST_F(Server, WhatTheAgentCannotAnswerIs503) {
   auto server =
       Serve(AtPath(), [] { return absl::StatusOr<std::string>(absl::UnavailableError("the agent is stopping")); });

@@ -20,9 +20,7 @@
 namespace cw::http {
 namespace {
 
-constexpr size_t kMostOfOne = 4, kMost = 32;  // connections; a page may be some megabytes
 constexpr unsigned kIdleSeconds = 10;
-constexpr absl::Duration kLongest = absl::Seconds(30);  // of one connection, where others come: who reads slowly ends
 constexpr size_t kRequestBytes = 16 << 10;
 
 MHD_Result Queue(MHD_Connection* connection, unsigned code, const std::string& text, const char* type) {
@@ -46,9 +44,10 @@ std::string NotHere(const std::vector<Route>& routes) {
 
 struct Server::Impl {
   std::vector<Route> routes;
+  Limits limits;
   MHD_Daemon* daemon = nullptr;
   std::mutex mutex;                                          // of the next
-  std::map<int, std::chrono::steady_clock::time_point> fds;  // of connections, since when
+  std::map<int, std::chrono::steady_clock::time_point> fds;  // of connections, since when it or its request is
   std::unique_ptr<doors::Door> door;                         // goes first
 
   // The library says so before it closes one: no number here is another connection's.
@@ -64,11 +63,18 @@ struct Server::Impl {
     }
   }
 
+  void Begins(MHD_Connection* connection) {
+    const MHD_ConnectionInfo* info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+    const std::lock_guard lock(mutex);
+    if (const auto at = info == nullptr ? fds.end() : fds.find(info->connect_fd); at != fds.end())
+      at->second = std::chrono::steady_clock::now();
+  }
+
   void EndTheOld() {
     const auto now = std::chrono::steady_clock::now();
     const std::lock_guard lock(mutex);
     for (const auto& [fd, since] : fds) {
-      if (absl::FromChrono(now - since) >= kLongest) (void)shutdown(fd, SHUT_RDWR);
+      if (absl::FromChrono(now - since) >= limits.longest) (void)shutdown(fd, SHUT_RDWR);
     }
   }
 
@@ -83,7 +89,7 @@ struct Server::Impl {
                          &Answer, this, MHD_OPTION_CONNECTION_TIMEOUT, kIdleSeconds, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
                          kRequestBytes, MHD_OPTION_NOTIFY_CONNECTION, &Noted, this, MHD_OPTION_END);
     if (daemon == nullptr) return absl::UnavailableError("cannot start the HTTP server: out of threads or descriptors");
-    doors::DoorSpec spec{.limits = {.each = is_unix ? kMost : kMostOfOne, .all = kMost}};
+    doors::DoorSpec spec{.limits = {.each = is_unix ? limits.all : limits.each, .all = limits.all}};
     spec.screen = [this](int, const sockaddr_storage& from) -> std::optional<std::string> {
       EndTheOld();
       return doors::AddressOf(from);
@@ -104,6 +110,7 @@ struct Server::Impl {
                            const char*, size_t*, void**) {
     const bool reads = std::strcmp(method, MHD_HTTP_METHOD_GET) == 0 || std::strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
     if (!reads) return Queue(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "GET or HEAD only\n", "text/plain");
+    static_cast<Impl*>(self)->Begins(connection);
     const std::vector<Route>& routes = static_cast<Impl*>(self)->routes;
     const auto route = std::find_if(routes.begin(), routes.end(), [&](const Route& each) { return each.path == url; });
     if (route == routes.end()) return Queue(connection, MHD_HTTP_NOT_FOUND, NotHere(routes), "text/plain");
@@ -115,8 +122,10 @@ struct Server::Impl {
   }
 };
 
-absl::StatusOr<std::unique_ptr<Server>> Server::Start(const config::Listen& listen, std::vector<Route> routes) {
+absl::StatusOr<std::unique_ptr<Server>> Server::Start(const config::Listen& listen, std::vector<Route> routes,
+                                                      const Limits& limits) {
   auto impl = std::make_unique<Impl>();
+  impl->limits = limits;
   impl->routes = std::move(routes);
   std::unique_ptr<Server> server(new Server(std::move(impl)));
   if (absl::Status status = server->impl_->Open(listen); !status.ok()) return status;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // GET and HEAD of a few pages by HTTP/1.1 on a unix socket or a TCP port, on one thread of its own. Bounded: at most 32
-// connections, 4 of one address, each closed after 10 s without a request, and after 30 s where others come; at most 16
-// KiB for a request's head; bodies of requests are refused. What is behind "?" is not looked at. Everything else is 404
-// or 405. Thread rule: Start and the destructor on one thread.
+// connections, 4 of one address, each closed after 10 s without a request, or a request after 30 s where others come;
+// at most 16 KiB for a request's head; bodies of requests are refused. What is behind "?" is not looked at. Everything
+// else is 404 or 405. Thread rule: Start and the destructor on one thread.
 #pragma once
 
 #include <functional>
@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "userspace/config/listen.h"
 
 namespace cw::http {
@@ -27,11 +28,17 @@ struct Route {
   std::function<absl::StatusOr<std::string>()> page;
 };
 
+struct Limits {
+  size_t each = 4, all = 32;                   // connections of one address (a unix socket has none), and in all
+  absl::Duration longest = absl::Seconds(30);  // of one request, where others come: who reads slowly ends
+};
+
 class Server {
  public:
   // A unix socket is made with mode 0660 in a folder that exists. AlreadyExists: somebody listens there; Unavailable:
   // the address cannot be had.
-  static absl::StatusOr<std::unique_ptr<Server>> Start(const config::Listen& listen, std::vector<Route> routes);
+  static absl::StatusOr<std::unique_ptr<Server>> Start(const config::Listen& listen, std::vector<Route> routes,
+                                                       const Limits& limits = {});
   ~Server();
 
  private:
