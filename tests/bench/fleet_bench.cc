@@ -77,7 +77,8 @@ class Service {
                                      {"alice.key", &user.key}})
       WriteSecret(folder_ + "/" + name, *text);
     std::ofstream(folder_ + "/cwfleetd.toml") << absl::StrFormat(
-        "listen = [\"%s\"]\ntls_cert = \"%s/fleet.crt\"\ntls_key = \"%s/fleet.key\"\ntls_ca = \"%s/ca.crt\"\n"
+        "listen = [\"%s\"]\nconnections_per_address = 100000\ntls_cert = \"%s/fleet.crt\"\ntls_key = "
+        "\"%s/fleet.key\"\ntls_ca = \"%s/ca.crt\"\n"
         "store = \"%s/fleet.db\"\n",
         kServer, folder_, folder_, folder_, folder_);
     process_ = Must(lab::StartProcess(
