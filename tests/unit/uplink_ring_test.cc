@@ -26,6 +26,7 @@ namespace fs = std::filesystem;
 namespace pb = cwfabric::v1;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 
 constexpr uint64_t kRun = 9;
 constexpr int64_t kSecond = 1'000'000'000;
@@ -339,6 +340,37 @@ TEST_F(RingOfSeconds, TheBoundOnBytesIsHardAndSketchesOutliveSamples) {
       EXPECT_THAT(got.reason, HasSubstr("raw samples"));
     }
   }
+}
+
+// Attack "copies for ever": a service that asks again and again reads a bounded part of the ring in an hour.
+TEST_F(RingOfSeconds, WhatIsReadForTheServiceHasABudget) {
+  auto ring = Open(16 << 20);
+  for (int i = 0; i < 300; ++i) ASSERT_TRUE(Put(*ring, Second(i, 160, 10)).ok());
+  RingAnswers answers(copies());
+  absl::Time now = absl::FromUnixNanos(kBegin + 310 * kSecond);
+  uint64_t id = 10;
+  const auto ask = [&] {
+    answers.Take(Request(0, 290, 8 << 20, ++id));
+    while (answers.Step(*ring, now)) {
+    }
+    Got got;
+    EXPECT_TRUE(Fetch(answers, got));
+    pb::RingAsk forget;
+    forget.set_forget(id);
+    answers.Take(forget);
+    return got;
+  };
+  int served = 0;
+  Got got = ask();
+  for (; got.reason.find("ask again in") == std::string::npos && served < 1000; ++served) got = ask();
+  EXPECT_EQ(got.bytes, 0u);
+  EXPECT_GT(served, 20);
+  EXPECT_LT(served, 400) << got.reason;
+  EXPECT_THAT(got.reason, HasSubstr("read 1024 MiB of its ring")) << served;
+  now -= absl::Hours(24);
+  EXPECT_THAT(ask().reason, HasSubstr("ask again in")) << "a clock that is set back gives nothing";
+  now += absl::Minutes(10);
+  EXPECT_THAT(ask().reason, Not(HasSubstr("ask again in")));
 }
 
 TEST_F(RingOfSeconds, AnswersWaitForCreditAndComeAgainOverTheNextConnection) {

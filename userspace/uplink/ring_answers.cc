@@ -2,6 +2,7 @@
 #include "userspace/uplink/ring_answers.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <utility>
 
@@ -100,20 +101,36 @@ std::optional<pb::RingAnswer> RingAnswers::Next() {
   return std::nullopt;
 }
 
+void RingAnswers::Refill(absl::Time now) {
+  const double s = std::max(absl::ToDoubleSeconds(now - refilled_), 0.0);  // the clock may be set back
+  budget_ = std::min(kBytesAnHour, budget_ + s * kBytesAnHour / 3600);
+  refilled_ = now;
+}
+
+void RingAnswers::BeginAsked(Ring& ring, absl::Time now) {
+  const pb::RingRequest request = requests_.front();
+  requests_.pop_front();
+  if (budget_ <= 0) {
+    const absl::Duration wait = absl::Hours(-budget_ / kBytesAnHour) + absl::Minutes(1);
+    return Refuse(request.id(), absl::StrFormat("this host has read %.0f MiB of its ring for the fleet service within "
+                                                "an hour: ask again in %.0f min",
+                                                kBytesAnHour / (1 << 20), std::ceil(absl::ToDoubleMinutes(wait))));
+  }
+  absl::StatusOr<RingCopy> copy = RingCopy::Begin(absl::StrFormat("%s/%016x", folder_, request.id()), request, ring);
+  if (!copy.ok()) return Refuse(request.id(), std::string(copy.status().message()));
+  asked_.push_back({.copy = *std::move(copy), .since = now});
+}
+
 bool RingAnswers::Step(Ring& ring, absl::Time now) {
   const std::lock_guard lock(mutex_);
-  bool news = false;
-  while (!requests_.empty()) {
-    const pb::RingRequest request = requests_.front();
-    requests_.pop_front();
-    absl::StatusOr<RingCopy> copy = RingCopy::Begin(absl::StrFormat("%s/%016x", folder_, request.id()), request, ring);
-    if (copy.ok())
-      asked_.push_back({.copy = *std::move(copy), .since = now});
-    else
-      Refuse(request.id(), std::string(copy.status().message()));
-    news = true;
+  Refill(now);
+  bool news = !requests_.empty();
+  while (!requests_.empty()) BeginAsked(ring, now);
+  for (Asked& asked : asked_) {
+    const uint64_t before = asked.copy->read_bytes();
+    news |= asked.copy->Step(ring, absl::ToUnixNanos(now));
+    budget_ -= static_cast<double>(asked.copy->read_bytes() - before);
   }
-  for (Asked& asked : asked_) news |= asked.copy->Step(ring, absl::ToUnixNanos(now));
   while (!asked_.empty() && now - asked_.front().since > kKept) {
     asked_.front().copy->Remove();
     asked_.pop_front();

@@ -3,7 +3,8 @@
 // What the fleet service asked of the ring, and what it is answered: a few copies at a time, chunks as far as the
 // service has kept those before. The one who writes the ring drives it (Step); the uplink's client gives it what
 // arrives and takes what is to be sent. Kept for an hour, so that a connection that was lost costs sending again;
-// but the oldest that nobody wants makes room for a new one.
+// but the oldest that nobody wants makes room for a new one. What is read of the ring has a budget, so that a service
+// that asks for ever costs the host no more; what has begun is finished.
 //
 // Threads: any; a call may wait for one block of the ring to be copied.
 #pragma once
@@ -26,6 +27,7 @@ class RingAnswers {
   static constexpr size_t kMostCopies = 4;
   static constexpr uint32_t kAhead = 4;  // chunks
   static constexpr absl::Duration kKept = absl::Hours(1);
+  static constexpr double kBytesAnHour = 1 << 30;  // of the ring, read for the service; so much at once, too
 
   // Copies lie in `folder`, which is made; what an agent before left there goes.
   explicit RingAnswers(std::string folder);
@@ -52,12 +54,16 @@ class RingAnswers {
   };
   void Ask(const cwfabric::v1::RingRequest& request);
   void Refuse(uint64_t id, const std::string& reason);
+  void BeginAsked(Ring& ring, absl::Time now);
+  void Refill(absl::Time now);
 
   const std::string folder_;
   mutable std::mutex mutex_;                        // of all below
   std::deque<cwfabric::v1::RingRequest> requests_;  // not begun yet
   std::deque<cwfabric::v1::RingAnswer> refusals_;
   std::deque<Asked> asked_;
+  double budget_ = kBytesAnHour;  // bytes; below zero: what had begun took more
+  absl::Time refilled_ = absl::InfiniteFuture();
 };
 
 }  // namespace cw::uplink

@@ -56,6 +56,7 @@ bool RingCopy::Step(Ring& ring, int64_t now_ns) {
   }
   for (const RingRecord& record : *records) {
     if (complete_) break;
+    read_bytes_ += record.bytes.size();
     Take(record);
   }
   if (records->empty() && !complete_ && now_ns > request_.to_ns() + kSettleNs) End("");

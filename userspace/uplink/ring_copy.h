@@ -43,6 +43,7 @@ class RingCopy {
   bool AllBehind(size_t first) const { return first >= records_.size(); }
   const std::string& reason() const { return reason_; }
   uint64_t damaged_bytes() const { return damaged_bytes_; }
+  uint64_t read_bytes() const { return read_bytes_; }  // of the ring, so far
   void Remove() { file_.Remove().IgnoreError(); }
   const cwfabric::v1::RingRequest& request() const { return request_; }
 
@@ -59,7 +60,7 @@ class RingCopy {
   bool begun_ = false;                                                     // the span
   std::map<std::pair<uint64_t, uint32_t>, cwfabric::v1::RingName> names_;  // by run and number, before it
   std::vector<std::pair<uint64_t, uint32_t>> records_;                     // where each lies, and its size
-  uint64_t damaged_bytes_ = 0, thinned_ = 0;
+  uint64_t damaged_bytes_ = 0, thinned_ = 0, read_bytes_ = 0;
   bool complete_ = false, lost_ = false;
   std::string reason_;
 };
