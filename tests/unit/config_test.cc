@@ -350,6 +350,27 @@ TEST_F(Folder, PeersComeFromTheFileAndTheFolderToo) {
             twice + ":2:1: address 10.0.0.4 of peer f is also that of peer d in " + path_ + "/peers/1.toml:1");
 }
 
+// Neither ends a reload, nor waits for somebody who writes to a FIFO.
+TEST_F(Folder, WhatIsNoFileInThePeersFolderIsLeftOutAndSaid) {
+  mkdir((path_ + "/peers").c_str(), 0700);
+  Write("peers/1.toml", "[[peer]]\nname = \"d\"\naddresses = [\"10.0.0.4\"]\n");
+  mkdir((path_ + "/peers/2.toml").c_str(), 0700);
+  ASSERT_EQ(symlink("/nowhere/at/all", (path_ + "/peers/3.toml").c_str()), 0);
+  ASSERT_EQ(mkfifo((path_ + "/peers/4.toml").c_str(), 0600), 0);
+  ASSERT_EQ(symlink((path_ + "/more").c_str(), (path_ + "/peers/5.toml").c_str()), 0);
+  Write("more", "[[peer]]\nname = \"e\"\naddresses = [\"10.0.0.5\"]\n");
+  Config config;
+  config.peers_dir = path_ + "/peers";
+  std::vector<std::string> skipped;
+  const absl::StatusOr<std::vector<PeerConfig>> peers = LoadPeers(config, &skipped);
+  ASSERT_TRUE(peers.ok()) << peers.status();
+  EXPECT_EQ(peers->size(), 2u) << "a link to a file is one";
+  ASSERT_EQ(skipped.size(), 3u);
+  EXPECT_THAT(skipped[0], HasSubstr("2.toml (peers_dir) is a folder"));
+  EXPECT_THAT(skipped[1], HasSubstr("3.toml (peers_dir) is a link to nothing"));
+  EXPECT_THAT(skipped[2], HasSubstr("4.toml (peers_dir) is no regular file"));
+}
+
 TEST(Peers, AHostLeavesItselfOut) {
   const std::vector<PeerConfig> peers =
       PeersExceptSelf({{"a", {"10.0.0.1", "10.0.1.1"}, ""}, {"b", {"10.0.0.2"}, ""}}, {"10.0.0.1", "10.0.1.1"});

@@ -27,6 +27,7 @@
 #include "userspace/doors/guests.h"
 #include "userspace/metrics/exporter.h"
 #include "userspace/model/boot_id.h"
+#include "userspace/model/printable.h"
 #include "userspace/rights/rights.h"
 
 namespace cw::agent {
@@ -41,6 +42,9 @@ int Fail(const absl::Status& status) {
 
 int Check(const config::Config& config, const std::string& path) {
   if (absl::Status status = Together({CheckHost(config), CheckFleet(config)}); !status.ok()) return Fail(status);
+  std::vector<std::string> skipped;
+  config::LoadPeers(config, &skipped).IgnoreError();  // it was right above
+  for (const std::string& line : skipped) std::fprintf(stderr, "%s\n", Printable(line).c_str());
   std::fputs(config::ToToml(config).c_str(), stdout);
   std::fprintf(stderr, "%s: no fault found; on standard output is what takes effect\n", path.c_str());
   return 0;

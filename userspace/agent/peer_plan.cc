@@ -6,7 +6,9 @@
 namespace cw::agent {
 
 absl::StatusOr<PeerPlan> PlanPeers(const config::Config& config, const std::vector<ProbedNic>& nics) {
-  absl::StatusOr<std::vector<config::PeerConfig>> peers = config::LoadPeers(config);
+  std::vector<std::string> skipped;
+  absl::StatusOr<std::vector<config::PeerConfig>> peers = config::LoadPeers(config, &skipped);
+  for (const std::string& line : skipped) spdlog::warn("{}", line);
   if (!peers.ok()) return peers.status();
   std::vector<std::string> own;
   for (const ProbedNic& nic : nics) own.push_back(nic.address.ToString());

@@ -255,28 +255,52 @@ absl::StatusOr<Config> LoadConfig(const std::string& path) {
   return ParseConfig(*text, path);
 }
 
-absl::StatusOr<std::vector<PeerConfig>> LoadPeers(const Config& config) {
+namespace {
+
+// The *.toml files of the folder, by name. What only looks like one goes to `skipped`, a line each.
+absl::StatusOr<std::vector<std::string>> FilesOfPeersDir(const Config& config, std::vector<std::string>* skipped) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  std::vector<std::string> files;
+  for (const auto& entry : fs::directory_iterator(config.peers_dir, error)) {
+    const std::string name = entry.path().filename().string();
+    // Files that are being written have other names (.tmp, .swp, hidden).
+    if (entry.path().extension() != ".toml" || name[0] == '.') continue;
+    std::error_code none;
+    const fs::file_type type = fs::status(entry.path(), none).type();
+    if (type == fs::file_type::regular) {
+      files.push_back(entry.path().string());
+    } else if (skipped != nullptr) {
+      skipped->push_back(absl::StrFormat("%s (peers_dir) is %s, and is left out: put a file there, or remove it",
+                                         entry.path().string(),
+                                         type == fs::file_type::not_found   ? "a link to nothing"
+                                         : type == fs::file_type::directory ? "a folder"
+                                                                            : "no regular file"));
+    }
+  }
+  if (error) {
+    std::string text = absl::StrFormat("cannot read folder %s (peers_dir): %s", config.peers_dir, error.message());
+    // What else is missing is said as well, so that one look is enough.
+    std::error_code missing;
+    if (!config.peers_file.empty() && !fs::exists(config.peers_file, missing))
+      absl::StrAppend(&text, "\nthere is no file ", config.peers_file, " (peers_file)");
+    return absl::NotFoundError(text);
+  }
+  std::sort(files.begin(), files.end());
+  if (skipped != nullptr) std::sort(skipped->begin(), skipped->end());
+  return files;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<PeerConfig>> LoadPeers(const Config& config, std::vector<std::string>* skipped) {
   std::vector<PeerConfig> peers = config.peers;
   std::vector<std::string> files;
   if (!config.peers_file.empty()) files.push_back(config.peers_file);
   if (!config.peers_dir.empty()) {
-    std::error_code error;
-    std::vector<std::string> in_folder;
-    for (const auto& entry : std::filesystem::directory_iterator(config.peers_dir, error)) {
-      const std::string name = entry.path().filename().string();
-      // Files that are being written have other names (.tmp, .swp, hidden).
-      if (entry.path().extension() == ".toml" && name[0] != '.') in_folder.push_back(entry.path().string());
-    }
-    if (error) {
-      std::string text = absl::StrFormat("cannot read folder %s (peers_dir): %s", config.peers_dir, error.message());
-      // What else is missing is told as well, so that one look is enough.
-      std::error_code missing;
-      if (!config.peers_file.empty() && !std::filesystem::exists(config.peers_file, missing))
-        absl::StrAppend(&text, "\nthere is no file ", config.peers_file, " (peers_file)");
-      return absl::NotFoundError(text);
-    }
-    std::sort(in_folder.begin(), in_folder.end());
-    files.insert(files.end(), in_folder.begin(), in_folder.end());
+    const absl::StatusOr<std::vector<std::string>> in_folder = FilesOfPeersDir(config, skipped);
+    if (!in_folder.ok()) return in_folder.status();
+    files.insert(files.end(), in_folder->begin(), in_folder->end());
   }
   for (const std::string& file : files) {
     if (absl::Status status = AppendPeers(file, peers); !status.ok()) return status;

@@ -265,8 +265,9 @@ absl::StatusOr<Config> ParseConfig(absl::string_view text, absl::string_view fil
 absl::StatusOr<Config> LoadConfig(const std::string& path);
 
 // Peers of the configuration itself, of peers_file and of peers_dir, in that order. Called again when those change.
-// A name or an address that occurs twice is an error that names both places.
-absl::StatusOr<std::vector<PeerConfig>> LoadPeers(const Config& config);
+// A name or an address that occurs twice is an error that names both places. skipped: what is called like a file of the
+// folder and is none, a line each for people; it is no error, since it may be somebody else's.
+absl::StatusOr<std::vector<PeerConfig>> LoadPeers(const Config& config, std::vector<std::string>* skipped = nullptr);
 
 // Without the addresses that are this host's own, and without peers that then have none: so that all hosts of a group
 // may share the same peer files.

@@ -349,7 +349,7 @@ void WalkLog(Visitor& v, LogConfig& log) {
        "How lines of the log are written: auto gives systemd's journal its fields and writes text elsewhere; json is "
        "one object per line on stderr.");
   Words(v, "events_file", log.events_file, TextRule::kPath,
-        "Events, one JSON object per line; empty keeps them in memory only.");
+        "Events, one JSON object per line; empty keeps them in memory only. SIGHUP opens it anew.");
   Words(v, "observations_file", log.observations_file, TextRule::kPath,
         "What the contention rule saw and decided in each window, for cwctl replay; empty records nothing.");
   Number(v, "observations_mib", log.observations_mib, {1, 65536},
