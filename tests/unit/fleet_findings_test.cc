@@ -212,9 +212,11 @@ TEST_F(FindingsTest, WhatAgentsSayOfThemselves) {
   say("h2", "cause", "h3", false, {{"cause", "slow receiver"}});
   say("h5", "clock", "h6", true, {{"disagreement_ns", "5000"}});
   std::vector<Finding> found = Pass(8);
-  ASSERT_THAT(found, SizeIs(2)) << "one host alone calls no clock false";
+  ASSERT_THAT(found, SizeIs(1)) << "one host alone calls no clock false";
   EXPECT_EQ(found[0].scope, "NIC " + fabric_.nic(1).ToString());
-  EXPECT_EQ(found[1].scope, "host h3");
+  found = Pass(20);
+  ASSERT_THAT(found, SizeIs(1)) << "an incast would have shown by now";
+  EXPECT_EQ(found[0].scope, "host h3");
   say("h7", "clock", "h6", true, {{"disagreement_ns", "5000"}});
   found = Pass(8);
   ASSERT_THAT(found, SizeIs(1));

@@ -328,5 +328,18 @@ TEST_F(TwoFaults, AHostThatIsLateItselfIsNoCongestion) {
   EXPECT_THAT(OpenAfter(30), ElementsAre(HasSubstr("incast: ")));
 }
 
+// In the lab the word of the senders came 9 s before that of the paths.
+TEST_F(TwoFaults, AReceiverBeforeWhoseNicPathsQueueIsNotSlowItself) {
+  const Addr nic = fabric_.nic(0);
+  const std::string host = picture_.hosts[0].name;
+  for (const char* sender : {"h2", "h3"})
+    picture_.events.push_back({sender, "cause", host, "f", 1, picture_.now_ns, false, {{"cause", "slow receiver"}}});
+  EXPECT_THAT(OpenAfter(10), IsEmpty());
+  for (PathEvidence& path : picture_.paths) path.queue_ns = path.destination == nic ? 60'000 : 0;
+  EXPECT_THAT(OpenAfter(60), ElementsAre(HasSubstr("incast: ")));
+  for (PathEvidence& path : picture_.paths) path.queue_ns = 0;
+  EXPECT_THAT(OpenAfter(90), ElementsAre("slow receiver: host " + host)) << "it is slow without a crowd, too";
+}
+
 }  // namespace
 }  // namespace cw::fleet

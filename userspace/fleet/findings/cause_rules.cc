@@ -32,7 +32,7 @@ CauseRules DefaultCauseRules() {
   set(Cause::kSwapped, Severity::kWarning, "{scope} are not plugged in as planned", 3, 60);
   set(Cause::kCongestion, Severity::kInfo, "{scope} is congested", 3, 30);
   set(Cause::kIncast, Severity::kInfo, "too many senders for one NIC: {scope}", 3, 30);
-  set(Cause::kSlowReceiver, Severity::kWarning, "{scope} receives too slowly", 5, 10);
+  set(Cause::kSlowReceiver, Severity::kWarning, "{scope} receives too slowly", 25, 10);  // an incast shows by then
   set(Cause::kSlowSender, Severity::kInfo, "{scope} sends too slowly", 5, 10);
   set(Cause::kClock, Severity::kWarning, "the clock of {scope} is wrong", 2, 10);
   set(Cause::kSla, Severity::kWarning, "{scope} is not kept", 15, 60);

@@ -195,6 +195,7 @@ class Findings {
   std::map<std::string, int64_t> dead_since_;        // scope of what is dead now
   std::map<std::string, int64_t> unanswered_since_;  // host: no other finds it alive
   std::map<Addr, int64_t> taken_along_ns_;           // NIC: when a dead leaf took it along last
+  std::map<std::string, int64_t> crowded_ns_;        // host → when paths to its NIC last queued before it
   std::map<std::string, int64_t> dead_lately_;       // scope: when it was dead last
   PathFlaps flaps_;
   std::map<std::string, int64_t> unsynced_since_;  // host

@@ -12,6 +12,7 @@ namespace cw::fleet {
 namespace {
 
 constexpr absl::Duration kPortsReturn = absl::Seconds(10);
+constexpr absl::Duration kCrowdLeaves = absl::Seconds(30);
 constexpr size_t kMostOfGone = 16;
 constexpr absl::Duration kSettingsEvery = absl::Seconds(10);
 constexpr size_t kOneCause = 3;  // so many hosts that are gone at once have one
@@ -200,7 +201,13 @@ void Findings::FindSlow(Scene& scene) {
         absl::StrFormat("%d flows%s, reported by %s", slow.flows, which, absl::StrJoin(Some(slow.by), ", "))};
     Add(scene, std::move(s));
   };
-  for (const auto& [host, slow] : receivers) tell(Cause::kSlowReceiver, host, slow);
+  // Acknowledgements of what waits before a NIC come late, too.
+  std::erase_if(crowded_ns_, [&](const auto& entry) {
+    return absl::Nanoseconds(scene.picture.now_ns - entry.second) > kCrowdLeaves;
+  });
+  for (const auto& [host, slow] : receivers) {
+    if (!crowded_ns_.contains(host)) tell(Cause::kSlowReceiver, host, slow);
+  }
   for (const auto& [host, slow] : senders) tell(Cause::kSlowSender, host, slow);
 }
 

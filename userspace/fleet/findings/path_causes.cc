@@ -221,6 +221,7 @@ void Findings::FindQueues(Scene& scene) {
     }
     const Component& c = components_.at(s.component);
     const bool incast = c.at_nic && c.links[0].second == c.nic;
+    if (incast) crowded_ns_[components_.HostAt(s.component)] = scene.picture.now_ns;
     Suspicion suspicion = Of(scene, incast ? Cause::kIncast : Cause::kCongestion, s);
     suspicion.what.evidence.insert(
         suspicion.what.evidence.begin(),
