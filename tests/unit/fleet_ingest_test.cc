@@ -90,6 +90,22 @@ TEST_F(IngestTest, FlowsJobsAndCollectivesAreLiveAndKept) {
   EXPECT_THAT(live->flows().flows, SizeIs(1));
 }
 
+// Ports of queue pairs that are gone were listed as "new" for as long as the agent ran.
+TEST_F(IngestTest, APathThatTheAgentHasNoMoreIsForgotten) {
+  Connect();
+  for (uint64_t sequence = 1; sequence <= 64; ++sequence) {
+    pb::Batch batch = Batch(sequence);
+    if (sequence > 1) batch.mutable_paths()->RemoveLast();
+    batch.set_from_ns(absl::ToUnixNanos(kNow - absl::Seconds(10 * (66 - sequence))));
+    batch.set_to_ns(batch.from_ns() + absl::ToInt64Nanoseconds(absl::Seconds(10)));
+    Send(batch);
+    const size_t known = ingest_->Find("a")->paths.size();
+    ASSERT_TRUE(sequence >= 30 || known == 2) << sequence;
+  }
+  ASSERT_THAT(ingest_->Find("a")->paths, SizeIs(1));
+  EXPECT_EQ(ingest_->Find("a")->paths.begin()->first.remote.ToString(), "10.0.1.1");
+}
+
 TEST_F(IngestTest, ACollectiveStandsAsLongAsItIsTold) {
   Connect();
   const auto tell = [&](uint64_t sequence, int after_s, pb::Collective::State state) {

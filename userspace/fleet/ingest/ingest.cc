@@ -13,6 +13,8 @@ namespace cw::fleet {
 namespace {
 
 namespace wire = cwfabric::v1;
+constexpr uint64_t kForgetEvery = 16;  // batches
+constexpr int64_t kForgetNs = 300'000'000'000;
 constexpr size_t kRunsOfHost = 2, kMostNameBytes = 64, kMostReasonBytes = 300;
 constexpr double kPauseWhenFullS = 2, kPauseWhenFailedS = 5;
 
@@ -373,7 +375,7 @@ void Ingest::Learn(LiveHost& live, const HostBatch& batch) {
   ++live.batches;
   if (batch.run != live.run) return;  // of the agent before: history, not the present
   for (const PathSample& sample : batch.paths) {
-    // Paths that were renamed stay until the agent starts anew; a host that renames for ever fills nothing.
+    // A host that renames its paths for ever fills nothing.
     if (live.paths.size() >= limits_.batch.paths && !live.paths.contains(sample.key)) continue;
     PathSample& known = live.paths[sample.key];
     if (sample.time_ns >= known.time_ns) {
@@ -382,6 +384,9 @@ void Ingest::Learn(LiveHost& live, const HostBatch& batch) {
     }
     live.newest_ns = std::max(live.newest_ns, sample.time_ns);
   }
+  // Each batch has all paths: what was not among them for so long, the agent has no more.
+  if (live.batches % kForgetEvery == 0)
+    std::erase_if(live.paths, [&](const auto& path) { return path.second.time_ns < live.newest_ns - kForgetNs; });
   changes_ += std::any_of(batch.events.begin(), batch.events.end(), [](const StoredEvent& e) {
     return e.type == "nic" || e.type == "cause" || e.type == "clock" || e.type == "link";
   });
