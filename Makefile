@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The front door. Each target installs just the distribution packages that it needs (packaging/deps/), builds and runs.
-.PHONY: all build demo demo-fleet demo-rdma test nightly unit bpf lab vm packaging asan fuzz bench deb rpm soak soak-liveness format format-check tidy clean help
+.PHONY: all build demo demo-fleet demo-rdma test nightly unit bpf lab vm packaging attacks asan fuzz bench deb rpm soak soak-liveness format format-check tidy clean help
 .DEFAULT_GOAL := help
 
 DEPS := packaging/deps/install.sh
@@ -20,7 +20,7 @@ help:
 	@echo "make soak-liveness   30 minutes (SOAK_MINUTES) of a loaded, starved lab: how often a whole path is called dead"
 	@echo "make build      the programs, in $(BUILD)"
 	@echo "make deb        the Debian packages, in build/packages; make rpm: rpm packages"
-	@echo "make unit|bpf|lab|vm|packaging|asan|fuzz   one rung of the tests"
+	@echo "make unit|bpf|lab|vm|packaging|attacks|asan|fuzz   one rung of the tests"
 
 deps-%:
 	@$(DEPS) $*
@@ -49,7 +49,7 @@ unit bpf lab asan fuzz: deps-build deps-test deps-bench
 vm: deps-build deps-test deps-vm
 	@tests/run.sh $@
 
-packaging: deps-build deps-test deps-vm deps-deb
+packaging attacks: deps-build deps-test deps-vm deps-deb
 	@tests/run.sh $@
 
 # Steps by NIGHTLY="asan fuzz"; all if not given. The result: docs/nightly.md.

@@ -21,6 +21,7 @@ healthy_6.12|the same on 6.12|CW_VM_KERNEL=6.12 CW_HEALTHY_MINUTES=60 build/rele
 harmless_6.1|agents start, stop, restart, are switched off and detached under perftest on soft-RoCE 6.1, ten times each: any harm?|CW_HARMLESS_TIMES=10 build/release/tests/vm/cw_vm_harmless_test
 harmless_6.12|the same comings and goings on 6.12|CW_VM_KERNEL=6.12 CW_HARMLESS_TIMES=10 build/release/tests/vm/cw_vm_harmless_test
 host_matrix|what others do to a host, in each mode, with an agent that ran from the start, was restarted, or was killed before|tests/host_matrix.sh
+attacks|fifty attacks on the packages' units with their real limits: does one fill, hang or deceive them?|tests/run.sh attacks
 alone|each file compiled alone, with just what it includes|cmake -S . -B build/alone -G Ninja -DCMAKE_BUILD_TYPE=Debug -DCW_FAST=OFF -Wno-dev && ninja -C build/alone
 without|built without the parts that are behind an option|cmake --preset release -B build/without -DCW_TESTS=OFF -DCW_PROBE_VERBS=OFF -DCW_PHC=OFF -DCW_NCCL=OFF && ninja -C build/without cw_programs && build/without/userspace/agent/cwagentd --version
 asan|the unit rung under sanitizers|tests/run.sh asan

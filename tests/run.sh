@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Builds and runs the rungs of the test ladder named as arguments (unit bpf lab vm nightly packaging asan fuzz) and ends with
+# Builds and runs the rungs of the test ladder named as arguments (unit bpf lab vm nightly packaging attacks asan fuzz) and ends with
 # "N passed, N failed, N skipped". More skips than tests/allowed_skips fail the run.
 # Tests of the lab and of virtual machines share two cores with everything they make. Those that failed run once more, one by
 # one; the ones that pass then are named as unsteady at the end, and more of them than tests/allowed_unsteady fail the run.
@@ -75,7 +75,7 @@ run() { # rung
   local start=$SECONDS
   echo "== $1"
   case "$1" in
-    packaging) if build release cw_tests && packages; then ladder release packaging; else failed=$((failed + 1)); fi ;;
+    packaging | attacks) if build release cw_tests && packages; then ladder release "$1"; else failed=$((failed + 1)); fi ;;
     unit) if build release cw_unit_tests; then ladder release unit; else failed=$((failed + 1)); fi ;;
     bpf | lab | vm | nightly) if build release cw_tests; then ladder release "$1"; else failed=$((failed + 1)); fi ;;
     asan) if build asan cw_unit_tests; then ladder asan unit; else failed=$((failed + 1)); fi ;;
