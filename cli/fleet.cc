@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<api::FleetClient>> FleetOf(const Session& session
   }
   api::RemoteAgent remote = session.remote;
   remote.server = session.fleet;
-  return std::make_unique<api::FleetClient>(remote, session.Timeout(absl::Seconds(10)));
+  return std::make_unique<api::FleetClient>(remote, session.Timeout(absl::Seconds(10)), session.Words());
 }
 
 namespace v1 = ::cwfabric::v1;

@@ -184,9 +184,11 @@ void ShowNics(const v1::FleetHost& host) {
 
 void ShowClock(const v1::FleetHost& host) {
   if (!host.has_clock()) return;
-  std::cout << "clock     " << (host.clock().synced() ? "synchronised" : "not synchronised") << ", bound "
-            << NsText(host.clock().bound_ns()) << ", likely " << NsText(host.clock().error_est_ns())
-            << (host.clock().anchored() ? ", TAI" : "") << '\n';
+  const v1::ClockState& clock = host.clock();
+  std::cout << "clock     " << (clock.synced() ? "synchronised" : "not synchronised");
+  if (clock.has_bound_ns()) std::cout << ", bound " << NsText(clock.bound_ns());
+  if (clock.has_error_est_ns()) std::cout << ", likely " << NsText(clock.error_est_ns());
+  std::cout << (clock.anchored() ? ", TAI" : "") << '\n';
 }
 
 // `past`: of then; what is counted since the service began is not known of it.

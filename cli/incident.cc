@@ -69,8 +69,9 @@ absl::StatusOr<int> TakeIncident(Session& session, const IncidentOptions& option
   if (absl::Status status = FillSpan(span, request); !status.ok()) return status;
   const absl::StatusOr<std::unique_ptr<api::IncidentClient>> client = IncidentsOf(session);
   if (!client.ok()) return client.status();
-  const absl::StatusOr<v1::Incident> begun = (*client)->Take(request);
+  absl::StatusOr<v1::Incident> begun = (*client)->Take(request);
   if (!begun.ok()) return begun.status();
+  session.ForPeople(*begun);
   session.Show(*begun, [&] {
     std::cout << "incident " << begun->id() << " is taken of " << begun->hosts_size() << " hosts, until "
               << UtcText(begun->to_ns()) << "\nsee cwctl incident list, then cwctl incident show " << begun->id()
@@ -82,8 +83,9 @@ absl::StatusOr<int> TakeIncident(Session& session, const IncidentOptions& option
 absl::StatusOr<int> ListIncidents(Session& session) {
   const absl::StatusOr<std::unique_ptr<api::IncidentClient>> client = IncidentsOf(session);
   if (!client.ok()) return client.status();
-  const absl::StatusOr<v1::IncidentListReply> reply = (*client)->List();
+  absl::StatusOr<v1::IncidentListReply> reply = (*client)->List();
   if (!reply.ok()) return reply.status();
+  session.ForPeople(*reply);
   session.Show(*reply, [&] { ShowIncidentList(*reply, session.Colour()); });
   return kOk;
 }
@@ -109,7 +111,8 @@ absl::StatusOr<fleet::Bundle> BundleOf(Session& session, const std::string& what
 absl::StatusOr<int> ShowIncident(Session& session, const IncidentOptions& options) {
   const absl::StatusOr<fleet::Bundle> bundle = BundleOf(session, options.what);
   if (!bundle.ok()) return bundle.status();
-  const v1::IncidentView view = fleet::ViewOf(*bundle);
+  v1::IncidentView view = fleet::ViewOf(*bundle);
+  session.ForPeople(view);
   session.Show(view, [&] { ShowIncidentView(view, options.all, session.Colour()); });
   return kOk;
 }
@@ -131,8 +134,9 @@ absl::StatusOr<int> ExportIncident(Session& session, const IncidentOptions& opti
     status = absl::ErrnoToStatus(errno, absl::StrCat("cannot make ", options.file));
   if (!status.ok()) unlink(part.c_str());
   if (!status.ok()) return status;
-  const absl::StatusOr<v1::Incident> head = fleet::ReadHead(options.file);
+  absl::StatusOr<v1::Incident> head = fleet::ReadHead(options.file);
   if (!head.ok()) return head.status();
+  session.ForPeople(*head);
   session.Show(*head,
                [&] { std::cout << Printable(options.file) << " has incident " << Printable(head->id()) << '\n'; });
   return kOk;
@@ -160,7 +164,8 @@ absl::StatusOr<int> ReplayIncident(Session& session, const IncidentOptions& opti
   if (!rules.ok()) return rules.status();
   const absl::StatusOr<fleet::FleetFile> fabric = fleet::ReadFleetFile(bundle->head.fabric(), "the incident's fabric");
   if (!fabric.ok()) return fabric.status();
-  const v1::IncidentReplay replay = fleet::Replay(*bundle, *fabric, rules->findings);
+  v1::IncidentReplay replay = fleet::Replay(*bundle, *fabric, rules->findings);
+  session.ForPeople(replay);
   session.Show(replay, [&] { ShowIncidentReplay(replay, session.Colour()); });
   return kOk;
 }

@@ -13,6 +13,7 @@
 #include "cli/fleet.h"
 #include "cli/session.h"
 #include "userspace/commandline/command.h"
+#include "userspace/commandline/printable_stream.h"
 
 namespace cw::cli {
 namespace {
@@ -86,7 +87,7 @@ int Written(int exit_code) {
   return exit_code == kOk ? kFailed : exit_code;
 }
 
-int Run(int argc, char** argv) {
+int Run(int argc, char** argv, commandline::PrintableStream& out) {
   Session session;
   CLI::App app("cwctl shows and steers what the agent of this host measures.", "cwctl");
   app.set_version_flag("--version", "cwctl " CW_VERSION);
@@ -103,10 +104,12 @@ int Run(int argc, char** argv) {
     return Written(app.exit(help));
   } catch (const CLI::ParseError& error) {
     session.json = AsksForJson(argc, argv);
+    if (session.json) out.SetJson();
     const std::string advice = commandline::VerbAdvice(commandline::Describe(app), {argv + 1, argv + argc});
     session.ShowError(absl::InvalidArgumentError((advice.empty() ? error.what() : advice) + "; see cwctl --help"));
     return kUsage;
   }
+  if (session.json) out.SetJson();
   session.timeout_typed = Typed(argc, argv, "--timeout");
   session.fleet_typed = Typed(argc, argv, "--fleet");
   session.instance_given = app.count("--instance") > 0;
@@ -126,5 +129,7 @@ int Run(int argc, char** argv) {
 int main(int argc, char** argv) {
   // A closed pipe (cwctl events --follow | head) ends the program by its own check of the stream.
   std::signal(SIGPIPE, SIG_IGN);
-  return cw::cli::Run(argc, argv);
+  // Hosts, services and files choose much of what is shown.
+  cw::commandline::PrintableStream out(std::cout), errors(std::cerr);
+  return cw::cli::Run(argc, argv, out);
 }

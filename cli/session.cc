@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "cli/columns.h"
 #include "cli/format.h"
@@ -55,8 +56,8 @@ api::Client& Session::Agent() {
 }
 
 std::unique_ptr<api::Client> Session::NewClient(absl::Duration timeout) const {
-  return IsRemote() ? std::make_unique<api::Client>(remote, timeout)
-                    : std::make_unique<api::Client>(SocketPath(), timeout);
+  return IsRemote() ? std::make_unique<api::Client>(remote, timeout, Words())
+                    : std::make_unique<api::Client>(SocketPath(), timeout, Words());
 }
 
 std::string Session::Where() const { return IsRemote() ? remote.server : SocketPath(); }
@@ -116,7 +117,8 @@ void Session::ShowError(const absl::Status& status) const {
     std::cout << error.dump(one_line_ ? -1 : 2, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
     return;
   }
-  std::cerr << "cwctl: " << message << std::endl;
+  // Lines after the first are set in: none of them passes for one of cwctl's own.
+  std::cerr << "cwctl: " << absl::StrReplaceAll(PrintableLines(message), {{"\n", "\n  "}}) << std::endl;
 }
 
 void Session::AddWatch(CLI::App& verb, Watch& watch) {

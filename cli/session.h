@@ -50,6 +50,11 @@ class Session {
   api::Client& Agent();
   absl::Duration Timeout(absl::Duration usual) const { return timeout_s > 0 ? absl::Seconds(timeout_s) : usual; }
   std::unique_ptr<api::Client> NewClient(absl::Duration timeout) const;
+  // People read what others chose to say without what would move their terminal.
+  void ForPeople(google::protobuf::Message& message) const {
+    if (!json) api::MakePrintable(message);
+  }
+  api::Words Words() const { return json ? api::Words::kAsSent : api::Words::kPrintable; }
   bool Colour() const;
   // "cwctl" with the options that lead to this agent: for lines that people paste.
   std::string Self() const;

@@ -96,6 +96,10 @@ TEST_F(FleetServiceTest, PrometheusReadsAllAgentsFromTheServicesList) {
   EXPECT_EQ(Query("cwfabric_agent_uptime_seconds > bool 0"), both) << "each host's own page under its name";
   EXPECT_EQ(Ask({"hosts"})["hosts"][1]["metrics_address"], "192.168.77.11:9477");
 
+  const absl::StatusOr<std::string> live = RunTool(bed_->OnHost0(
+      {"bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/9481; printf 'GET /live HTTP/1.0\\r\\n\\r\\n' >&3; cat <&3"}));
+  EXPECT_THAT(live.value_or(""), testing::HasSubstr("200 OK")) << live.status();
+
   // One that is gone stays a target, so that somebody is told.
   ASSERT_TRUE(EndAgent(*testbed_, 1, SIGTERM).ok());
   const std::map<std::string, std::string> one = {{"h0", "1"}, {"h1", "0"}};

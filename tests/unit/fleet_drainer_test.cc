@@ -21,19 +21,27 @@ using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 constexpr uint64_t kDrain = 1'800'000'000'000'000'000;
+constexpr int64_t kNewest = kDrain;
 
 class DrainerTest : public ::testing::Test {
  protected:
   DrainerTest() { Restart(); }
+  // A clock that the tests move; nobody keeps it right.
+  OrderClock::Reads Reads() {
+    return {.wall_ns = [this] { return absl::ToUnixNanos(wall_); },
+            .steady = [this] { return steady_; },
+            .synchronised = [] { return false; }};
+  }
   // The service anew, on the store as it is.
   void Restart() {
     drainer_.reset();
+    clock_ = std::make_unique<OrderClock>(kNewest, Reads());
     query_.reset();
     uplink_.reset();
     ingest_ = std::make_unique<Ingest>(store_, "one", IngestLimits{});
     uplink_ = std::make_unique<UplinkService>(*ingest_, revocations_);
     query_ = std::make_unique<Query>(store_, "one", FleetFile{}, [this](const auto& look) { uplink_->EachHost(look); });
-    drainer_ = std::make_unique<Drainer>(*uplink_, *query_, store_, ReadDrains(store_, "one").value());
+    drainer_ = std::make_unique<Drainer>(*uplink_, *query_, store_, *clock_, ReadDrains(store_, "one").value());
   }
   // An order that the store has, of the service before.
   void PutDrain(int64_t end_ns = 0) {
@@ -84,6 +92,8 @@ class DrainerTest : public ::testing::Test {
   std::unique_ptr<Ingest> ingest_;
   std::unique_ptr<UplinkService> uplink_;
   std::unique_ptr<Query> query_;
+  absl::Time wall_ = absl::FromUnixNanos(kNewest), steady_ = absl::UnixEpoch() + absl::Hours(1);
+  std::unique_ptr<OrderClock> clock_;
   std::unique_ptr<Drainer> drainer_;
 };
 
@@ -133,18 +143,38 @@ TEST_F(DrainerTest, EndsThoughTheDiskIsFullAndIsForgottenLater) {
 }
 
 TEST_F(DrainerTest, OneWhoseTimeIsOverEndsOnceThoughTheDiskIsFull) {
-  const absl::Time now = absl::Now();
-  PutDrain(absl::ToUnixNanos(now + absl::Hours(1)));
+  PutDrain(kNewest + absl::ToInt64Nanoseconds(absl::Hours(1)));
   Restart();
   store_.fails_orders = true;
-  drainer_->Tick(now);
+  drainer_->Tick(steady_);
   EXPECT_NE(Show(), "");
-  drainer_->Tick(now + absl::Hours(1));
+  steady_ += absl::Hours(1);
+  drainer_->Tick(steady_);
   EXPECT_EQ(Show(), "");
   EXPECT_TRUE(absl::IsNotFound(drainer_->Undrain(Named("spine1"), {}).status()));
   store_.fails_orders = false;
-  drainer_->Tick(now + absl::Hours(2));
+  drainer_->Tick(steady_ + absl::Hours(1));
   EXPECT_THAT(*store_.Orders("drain"), IsEmpty());
+}
+
+// Attack "time": a clock that is 400 days ahead at a start ends no drain, and one that is set while it runs neither.
+TEST_F(DrainerTest, AClockThatIsAheadEndsNoDrain) {
+  PutDrain(kNewest + absl::ToInt64Nanoseconds(absl::Hours(1)));
+  wall_ = absl::FromUnixNanos(kNewest) + absl::Hours(24 * 400);
+  Restart();
+  drainer_->Tick(steady_);
+  EXPECT_NE(Show(), "");
+  EXPECT_NEAR(drainer_->OrdersFor("a").orders(0).left_s(), 3600, 1);
+  const absl::StatusOr<pb::FleetDrainsReply> shown = drainer_->Drains();
+  EXPECT_EQ(absl::FromUnixNanos(shown->drains(0).end_ns()), wall_ + absl::Hours(1)) << "as people's clocks have it";
+  wall_ += absl::Hours(24 * 400);
+  steady_ += absl::Minutes(59);
+  drainer_->Tick(steady_);
+  EXPECT_NEAR(drainer_->OrdersFor("a").orders(0).left_s(), 60, 1);
+  wall_ -= absl::Hours(24 * 1000);
+  steady_ += absl::Minutes(1);
+  drainer_->Tick(steady_);
+  EXPECT_EQ(Show(), "");
 }
 
 }  // namespace

@@ -112,8 +112,9 @@ class FinderTest : public ::testing::Test {
   tls::Revocations revocations_{tls::Files{}};
   UplinkService uplink_{ingest_, revocations_};
   Query query_{store_, "one", {}, [this](const auto& look) { uplink_.EachHost(look); }};
-  Drainer drainer_{uplink_, query_, store_, DrainBook("one")};
-  Muter muter_{store_};
+  OrderClock clock_{0};
+  Drainer drainer_{uplink_, query_, store_, clock_, DrainBook("one")};
+  Muter muter_{store_, clock_};
   Alerts alerts_{{}, {}};
   std::unique_ptr<IncidentTaker> incidents_;
   std::unique_ptr<Finder> finder_;

@@ -302,27 +302,34 @@ TEST_F(QueryFindingsTest, AHostThatWasRemovedIsThereInThePastOnly) {
 
 TEST_F(QueryFindingsTest, PeopleMuteForAWhile) {
   const api::Caller alice{.name = "alice"};
-  Muter muter(*store_);
+  int64_t now_ns = 1000;
+  OrderClock clock(0, {.wall_ns = [&] { return now_ns; },
+                       .steady = [] { return absl::UnixEpoch(); },
+                       .synchronised = [] { return true; }});
+  Muter muter(*store_, clock);
   cwfabric::v1::FleetMuteRequest request;
   request.set_what("link b");
-  EXPECT_TRUE(absl::IsInvalidArgument(muter.Mute(request, alice, 1000).status())) << "for ever";
+  EXPECT_TRUE(absl::IsInvalidArgument(muter.Mute(request, alice).status())) << "for ever";
   request.set_for_s(1e-6);
   request.set_reason("known");
-  ASSERT_TRUE(muter.Mute(request, alice, 1000).ok());
-  EXPECT_TRUE(absl::IsAlreadyExists(muter.Mute(request, alice, 1000).status()));
+  ASSERT_TRUE(muter.Mute(request, alice).ok());
+  EXPECT_TRUE(absl::IsAlreadyExists(muter.Mute(request, alice).status()));
   request.set_what(IdText(1));
-  ASSERT_TRUE(muter.Mute(request, alice, 1001).ok());
+  now_ns = 1001;
+  ASSERT_TRUE(muter.Mute(request, alice).ok());
   request.set_what(IdText(99));
-  EXPECT_TRUE(absl::IsNotFound(muter.Mute(request, alice, 1001).status()));
+  EXPECT_TRUE(absl::IsNotFound(muter.Mute(request, alice).status()));
   request.set_what("nothing");
-  EXPECT_TRUE(absl::IsInvalidArgument(muter.Mute(request, alice, 1001).status()));
+  EXPECT_TRUE(absl::IsInvalidArgument(muter.Mute(request, alice).status()));
 
-  Muter again(*store_);
+  now_ns = 1999;
+  Muter again(*store_, clock);
   EXPECT_EQ(again.Mutes().size(), 2u) << "a restart forgets none";
-  EXPECT_EQ(again.MutedBy({.id = 5, .scope = "link b"}, 1999), "alice (known)");
-  EXPECT_EQ(again.MutedBy({.id = 1, .scope = "link c"}, 1999), "alice (known)");
-  EXPECT_EQ(again.MutedBy({.id = 5, .scope = "link c"}, 1999), "");
-  EXPECT_EQ(again.MutedBy({.id = 5, .scope = "link b"}, 2000), "") << "its time is over";
+  EXPECT_EQ(again.MutedBy({.id = 5, .scope = "link b"}), "alice (known)");
+  EXPECT_EQ(again.MutedBy({.id = 1, .scope = "link c"}), "alice (known)");
+  EXPECT_EQ(again.MutedBy({.id = 5, .scope = "link c"}), "");
+  now_ns = 2000;
+  EXPECT_EQ(again.MutedBy({.id = 5, .scope = "link b"}), "") << "its time is over";
   cwfabric::v1::FleetUnmuteRequest end;
   end.set_what("link b");
   EXPECT_TRUE(absl::IsNotFound(again.Unmute(end, alice).status()));
@@ -336,8 +343,9 @@ TEST_F(QueryFindingsTest, AMuteWithACharacterAtTheCutIsNotForgotten) {
   request.set_what("link b");
   request.set_for_s(1);
   request.set_reason(std::string(299, 'x') + "\u00fc");
-  ASSERT_TRUE(Muter(*store_).Mute(request, {.name = "alice"}, 1000).ok());
-  const std::vector<cwfabric::v1::FleetMute> kept = Muter(*store_).Mutes();
+  OrderClock clock(1000);
+  ASSERT_TRUE(Muter(*store_, clock).Mute(request, {.name = "alice"}).ok());
+  const std::vector<cwfabric::v1::FleetMute> kept = Muter(*store_, clock).Mutes();
   ASSERT_EQ(kept.size(), 1u);
   EXPECT_EQ(kept[0].reason(), std::string(299, 'x'));
 }

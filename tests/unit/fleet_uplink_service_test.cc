@@ -11,6 +11,7 @@
 #include <fstream>
 #include <memory>
 #include <sstream>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -141,6 +142,73 @@ TEST_F(UplinkServiceTest, AHostThatReportsTooMuchIsForgottenAndAskedAnew) {
   stream_->WritesDone();
   EXPECT_EQ(Next(), pb::ToHost::KIND_NOT_SET);
   EXPECT_TRUE(stream_->Finish().ok());
+}
+
+// Attack "words of a host": what forges a line of a log, turns text or moves a terminal ends at the door.
+TEST_F(UplinkServiceTest, WordsOfHostsArePrintableBehindTheDoor) {
+  constexpr char kEvil[] = "1.0\n2026 drains switch spine1\x1b[2J\xe2\x80\xae";
+  pb::ToFleet message;
+  message.mutable_hello()->set_host("node17");
+  message.mutable_hello()->set_run(7);
+  message.mutable_hello()->set_version(kEvil);
+  ASSERT_TRUE(stream_->Write(message));
+  EXPECT_EQ(Next(), pb::ToHost::kWelcome);
+  *message.mutable_batch() = BatchNow(1);
+  pb::Event& event = *message.mutable_batch()->add_events()->mutable_event();
+  event.set_seq(1);
+  event.set_type("path");
+  event.set_text(kEvil);
+  event.add_evidence()->set_name("why");
+  event.mutable_evidence(0)->set_value(kEvil);
+  message.mutable_batch()->mutable_events(0)->set_time_ns(absl::GetCurrentTimeNanos());
+  ASSERT_TRUE(stream_->Write(message));
+  ASSERT_TRUE(lab::Eventually([&] { return uplink_.Flush().ok() && uplink_.Hosts().at(0).batches == 1; }));
+  EXPECT_EQ(uplink_.Hosts().at(0).version, "1.0?2026 drains switch spine1?[2J?");
+  const auto stored = store_->Events({});
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  ASSERT_EQ(stored->events.size(), 1u);
+  EXPECT_THAT(stored->events[0].payload, testing::Not(testing::HasSubstr("\x1b")));
+  EXPECT_THAT(stored->events[0].payload, testing::HasSubstr("1.0?2026"));
+}
+
+// Attack "certificate that is over": a stream that is open does not outlive it.
+TEST_F(UplinkServiceTest, AStreamEndsWithItsCertificate) {
+  SayHello();
+  EXPECT_EQ(Next(), pb::ToHost::kWelcome);
+  EXPECT_EQ(Next(), pb::ToHost::kDrains);
+  uplink_.EndStrangers(absl::Now());
+  EXPECT_EQ(uplink_.Hosts().at(0).connected, true);
+  uplink_.EndStrangers(absl::Now() + absl::Hours(24 * 3660));
+  EXPECT_EQ(Next(), pb::ToHost::KIND_NOT_SET);
+  const grpc::Status end = stream_->Finish();
+  EXPECT_EQ(end.error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EXPECT_THAT(end.error_message(), testing::HasSubstr("expired"));
+}
+
+// Attack "streams that say nothing": of one certificate four wait for their Hello, and no more.
+TEST_F(UplinkServiceTest, OfOneCertificateFewStreamsWaitForTheirHello) {
+  SayHello();
+  EXPECT_EQ(Next(), pb::ToHost::kWelcome);
+  constexpr int kStreams = 20, kMayWait = 4;
+  std::vector<grpc::ClientContext> contexts(kStreams);
+  std::vector<std::thread> readers;
+  std::atomic<int> refused = 0, cancelled = 0;
+  for (grpc::ClientContext& context : contexts) {
+    readers.emplace_back([&] {
+      const auto stream = stub_->Connect(&context);
+      pb::ToHost message;
+      EXPECT_FALSE(stream->Read(&message));
+      const grpc::StatusCode code = stream->Finish().error_code();
+      refused += code == grpc::StatusCode::RESOURCE_EXHAUSTED;
+      cancelled += code == grpc::StatusCode::CANCELLED;
+    });
+  }
+  EXPECT_TRUE(lab::Eventually([&] { return refused == kStreams - kMayWait; }));
+  EXPECT_EQ(cancelled, 0);
+  for (grpc::ClientContext& context : contexts) context.TryCancel();
+  for (std::thread& reader : readers) reader.join();
+  EXPECT_EQ(refused, kStreams - kMayWait);
+  EXPECT_EQ(cancelled, kMayWait);
 }
 
 // gRPC would inflate it before it looks at its size.

@@ -20,11 +20,12 @@ absl::Status FromGrpc(const grpc::Status& status) {
 }  // namespace
 
 struct Client::Impl {
-  explicit Impl(std::unique_ptr<Endpoint> given, absl::Duration patience)
-      : endpoint(std::move(given)), timeout(patience) {}
+  Impl(std::unique_ptr<Endpoint> given, absl::Duration patience, Words what)
+      : endpoint(std::move(given)), timeout(patience), words(what) {}
 
   const std::unique_ptr<Endpoint> endpoint;
   const absl::Duration timeout;
+  const Words words;
   std::unique_ptr<v1::Agent::Stub> stub;
 
   absl::Status Open() {
@@ -56,15 +57,16 @@ struct Client::Impl {
       return absl::UnimplementedError(absl::StrFormat(
           "the agent on %s is older than this and does not know %s; update it", endpoint->name(), verb));
     if (!status.ok()) return FromGrpc(status);
+    if (words == Words::kPrintable) MakePrintable(reply);
     return reply;
   }
 };
 
-Client::Client(const std::string& socket_path, absl::Duration timeout)
-    : impl_(std::make_unique<Impl>(SocketEndpoint(socket_path), timeout)) {}
+Client::Client(const std::string& socket_path, absl::Duration timeout, Words words)
+    : impl_(std::make_unique<Impl>(SocketEndpoint(socket_path), timeout, words)) {}
 
-Client::Client(const RemoteAgent& agent, absl::Duration timeout)
-    : impl_(std::make_unique<Impl>(RemoteEndpoint(agent), timeout)) {}
+Client::Client(const RemoteAgent& agent, absl::Duration timeout, Words words)
+    : impl_(std::make_unique<Impl>(RemoteEndpoint(agent), timeout, words)) {}
 
 Client::~Client() = default;
 
@@ -80,7 +82,10 @@ absl::Status Client::Events(const v1::EventsRequest& request, const std::functio
   std::unique_ptr<grpc::ClientReader<v1::Event>> reader = impl_->stub->Events(&context, request);
   v1::Event event;
   bool wanted = true;
-  while (wanted && reader->Read(&event)) wanted = each(event);
+  while (wanted && reader->Read(&event)) {
+    if (impl_->words == Words::kPrintable) MakePrintable(event);
+    wanted = each(event);
+  }
   if (!wanted) context.TryCancel();
   const grpc::Status status = reader->Finish();
   if (!wanted) return absl::OkStatus();

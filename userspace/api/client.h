@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "userspace/api/agent_api.h"
+#include "userspace/api/printable_message.h"
 #include "userspace/tls/certificate.h"
 
 namespace cw::api {
@@ -25,8 +26,9 @@ struct RemoteAgent {
 class Client final : public AgentApi {
  public:
   // Does not connect yet: the first call does. `timeout` holds for each call but Events.
-  explicit Client(const std::string& socket_path, absl::Duration timeout = absl::Seconds(5));
-  explicit Client(const RemoteAgent& agent, absl::Duration timeout = absl::Seconds(5));
+  explicit Client(const std::string& socket_path, absl::Duration timeout = absl::Seconds(5),
+                  Words words = Words::kAsSent);
+  explicit Client(const RemoteAgent& agent, absl::Duration timeout = absl::Seconds(5), Words words = Words::kAsSent);
   ~Client() override;
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;

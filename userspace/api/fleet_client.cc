@@ -8,6 +8,7 @@ namespace cw::api {
 
 struct FleetClient::Impl {
   FleetChannel channel;
+  Words words = Words::kAsSent;
   std::unique_ptr<v1::Fleet::Stub> stub = nullptr;
 
   template <typename Request, typename Reply>
@@ -21,11 +22,13 @@ struct FleetClient::Impl {
     Reply reply;
     const absl::Status status = channel.StatusOf((stub.get()->*method)(&context, request, &reply));
     if (!status.ok()) return status;
+    if (words == Words::kPrintable) MakePrintable(reply);
     return reply;
   }
 };
 
-FleetClient::FleetClient(const RemoteAgent& fleet, absl::Duration timeout) : impl_(new Impl{{fleet, timeout}}) {}
+FleetClient::FleetClient(const RemoteAgent& fleet, absl::Duration timeout, Words words)
+    : impl_(new Impl{{fleet, timeout}, words}) {}
 
 FleetClient::~FleetClient() = default;
 

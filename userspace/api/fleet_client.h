@@ -14,7 +14,7 @@ namespace cw::api {
 
 class FleetClient {
  public:
-  explicit FleetClient(const RemoteAgent& fleet, absl::Duration timeout);
+  FleetClient(const RemoteAgent& fleet, absl::Duration timeout, Words words = Words::kAsSent);
   ~FleetClient();
 
   absl::StatusOr<v1::FleetHostsReply> Hosts(const v1::FleetHostsRequest& request = {});

@@ -34,6 +34,7 @@ Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(nul
 
 Json Single(const Message& message, const FieldDescriptor& field) {
   const Reflection& r = *message.GetReflection();
+  if (field.has_optional_keyword() && !r.HasField(message, &field)) return nullptr;
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT32:
       return r.GetInt32(message, &field);

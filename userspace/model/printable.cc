@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "absl/strings/str_format.h"
 #include "userspace/model/utf8.h"
 
 namespace cw {
@@ -22,9 +23,9 @@ bool Turns(uint32_t point) {
          (point >= 0x2066 && point <= 0x2069);
 }
 
-}  // namespace
-
-std::string Printable(absl::string_view given) {
+// replace: what is printed in place of a point.
+template <typename Replace>
+std::string Replaced(absl::string_view given, const Replace& replace) {
   const std::string text = CutUtf8(given, 3 * given.size());
   std::string out;
   out.reserve(text.size());
@@ -33,13 +34,34 @@ std::string Printable(absl::string_view given) {
     const uint32_t point = PointAt(text, i);
     const bool c1 = point >= 0x80 && point < 0xa0;
     if (c1 || Turns(point)) {
-      out += '?';
+      out += replace(point);
       i += c1 || point == 0x061c ? 1 : 2;
+    } else if (byte < 0x20 || byte == 0x7f) {
+      out += replace(byte);
     } else {
-      out += byte < 0x20 || byte == 0x7f ? '?' : text[i];
+      out += text[i];
     }
   }
   return out;
+}
+
+bool PartsLines(uint32_t point) { return point == '\n' || point == '\t'; }
+
+}  // namespace
+
+std::string Printable(absl::string_view text) {
+  return Replaced(text, [](uint32_t) { return std::string("?"); });
+}
+
+std::string PrintableLines(absl::string_view text) {
+  return Replaced(text,
+                  [](uint32_t point) { return std::string(1, PartsLines(point) ? static_cast<char>(point) : '?'); });
+}
+
+std::string PrintableJson(absl::string_view json) {
+  return Replaced(json, [](uint32_t point) {
+    return PartsLines(point) ? std::string(1, static_cast<char>(point)) : absl::StrFormat("\\u%04x", point);
+  });
 }
 
 }  // namespace cw

@@ -13,5 +13,10 @@
 namespace cw {
 
 std::string Printable(absl::string_view text);
+// The same for text of several lines: newlines and tabs stay.
+std::string PrintableLines(absl::string_view text);
+// The same for JSON, where it means what it meant: "\u202e" in place of the mark itself. Newlines and tabs stay, which
+// JSON has between its values alone.
+std::string PrintableJson(absl::string_view json);
 
 }  // namespace cw

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "userspace/fleet/findings/finding.h"
+#include "userspace/model/printable.h"
 #include "userspace/model/utf8.h"
 
 namespace cw::fleet {
@@ -138,8 +139,8 @@ absl::StatusOr<uint64_t> DrainBook::Add(const pb::FleetDrainRequest& request, co
   drain.set_name(targets.name);
   drain.set_start_ns(static_cast<int64_t>(id));
   if (request.for_s() > 0) drain.set_end_ns(now_ns + absl::ToInt64Nanoseconds(absl::Seconds(request.for_s())));
-  drain.set_who(CutUtf8(who, kMostWords));
-  drain.set_reason(CutUtf8(request.reason(), kMostWords));
+  drain.set_who(Printable(CutUtf8(who, kMostWords)));
+  drain.set_reason(Printable(CutUtf8(request.reason(), kMostWords)));
   drain.set_now(request.now());
   drain.set_note(targets.note);
   for (const std::string& address : targets.addresses) drain.add_addresses(address);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -78,6 +79,18 @@ std::string InstanceName(const FleetdConfig& config) {
   return name;
 }
 
+// The newest time that the store knows; 0: none.
+int64_t NewestOf(Store& store) {
+  int64_t newest_ns = 0;
+  const absl::StatusOr<std::vector<HostSeen>> hosts = store.Hosts();
+  for (size_t i = 0; hosts.ok() && i < hosts->size(); ++i) newest_ns = std::max(newest_ns, (*hosts)[i].newest_ns);
+  for (const char* kind : {kDrainOrder, kMuteOrder}) {
+    const absl::StatusOr<std::vector<StoredOrder>> orders = store.Orders(kind);  // by when they were made
+    if (orders.ok() && !orders->empty()) newest_ns = std::max(newest_ns, static_cast<int64_t>(orders->back().id));
+  }
+  return newest_ns;
+}
+
 IncidentOptions IncidentsOf(const FleetdConfig& config, const CauseRules& causes) {
   IncidentOptions options{.before = config.incident_before, .after = config.incident_after, .causes = causes};
   options.least.reset();
@@ -137,12 +150,14 @@ class Service {
         uplink_(ingest_, revocations_),
         query_(*store_, InstanceName(config), fabric, [this](const auto& look) { uplink_.EachHost(look); }),
         jobs_(*store_, fabric, [this](const auto& look) { uplink_.EachHost(look); }),
-        drainer_(uplink_, query_, *store_, std::move(drains)),
-        muter_(*store_),
+        clock_(NewestOf(*store_)),
+        drainer_(uplink_, query_, *store_, clock_, std::move(drains)),
+        muter_(*store_, clock_),
         alerts_(config.alerts, {.rules = rules.findings.causes, .runbook_url = config.runbook_url}),
         incidents_(IncidentsOf(config, rules.findings.causes), std::move(shelf), uplink_, *store_, query_),
-        incident_service_(incidents_, revocations_),
-        queries_(query_, jobs_, uplink_, drainer_, muter_, alerts_, revocations_),
+        acts_(config.ActsFile()),
+        incident_service_(incidents_, revocations_, acts_),
+        queries_(query_, jobs_, uplink_, drainer_, muter_, alerts_, revocations_, acts_),
         keeper_(std::make_unique<Keeper>(uplink_, *store_, config.KeepRules())),
         finder_(std::make_unique<Finder>(uplink_, *store_, alerts_, drainer_, muter_, incidents_, std::move(fabric),
                                          rules)) {
@@ -224,10 +239,12 @@ class Service {
   UplinkService uplink_;
   Query query_;
   JobsQuery jobs_;
+  OrderClock clock_;
   Drainer drainer_;
   Muter muter_;
   Alerts alerts_;
   IncidentTaker incidents_;
+  ActsLog acts_;
   IncidentService incident_service_;
   QueryService queries_;
   std::unique_ptr<Keeper> keeper_;

@@ -9,13 +9,13 @@
 #include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
 #include "userspace/fleet/drains/muting.h"
+#include "userspace/model/steady.h"
 
 namespace cw::fleet {
 namespace {
 
 namespace pb = cwfabric::v1;
 
-constexpr char kKind[] = "drain";
 constexpr absl::Duration kTick = absl::Seconds(1), kCrossingLasts = absl::Seconds(5), kFabricLasts = absl::Seconds(5),
                          kForget = absl::Seconds(30);
 
@@ -25,7 +25,7 @@ std::string TextOf(const pb::FleetDrain& drain) { return absl::StrCat(drain.kind
 
 absl::StatusOr<DrainBook> ReadDrains(Store& store, const std::string& instance) {
   constexpr char kWhy[] = "without it all hosts would give back what is drained";
-  const absl::StatusOr<std::vector<StoredOrder>> kept = store.Orders(kKind);
+  const absl::StatusOr<std::vector<StoredOrder>> kept = store.Orders(kDrainOrder);
   if (!kept.ok()) {
     const std::string fault(kept.status().message());
     return absl::Status(kept.status().code(),
@@ -38,7 +38,7 @@ absl::StatusOr<DrainBook> ReadDrains(Store& store, const std::string& instance) 
         "the drain ", IdText(order.id), " in the store cannot be read, and ", kWhy,
         "; start the release that wrote it, or, if nothing has to stay drained, delete it in the store's file: sqlite3 "
         "FILE \"DELETE FROM operator_order WHERE kind = '",
-        kKind, "' AND id = ", order.id, "\""));
+        kDrainOrder, "' AND id = ", order.id, "\""));
   }
   return book;
 }
@@ -68,13 +68,13 @@ absl::StatusOr<pb::FleetDrain> Drainer::Drain(const pb::FleetDrainRequest& reque
       const std::lock_guard lock(mutex_);
       next.emplace(book_.WithoutAnswers());
     }
-    const absl::StatusOr<uint64_t> added = next->Add(request, *targets, caller.name, absl::GetCurrentTimeNanos());
+    const absl::StatusOr<uint64_t> added = next->Add(request, *targets, caller.name, clock_.NowNs());
     if (!added.ok()) return added.status();
     id = *added;
     text = TextOf(*next->Find(id));
     // Before hosts are told: what they keep free outlives this service.
     const std::string body = DrainBook::BodyOf(*next->Find(id));
-    if (absl::Status kept = store_.PutOrder({kKind, id, body}); !kept.ok()) return kept;
+    if (absl::Status kept = store_.PutOrder({kDrainOrder, id, body}); !kept.ok()) return kept;
     const std::lock_guard lock(mutex_);
     if (absl::Status known = book_.Resume(body); !known.ok()) return known;
   }
@@ -103,7 +103,7 @@ std::optional<std::string> Drainer::End(uint64_t id, const std::string& why) {
       book_.Remove(id);
       crossing_.erase(id);
     }
-    forgotten = store_.RemoveOrder(kKind, id);
+    forgotten = store_.RemoveOrder(kDrainOrder, id);
     if (!forgotten.ok()) ended_.insert(id);
   }
   spdlog::warn("{} is drained no longer: {}", text, why);
@@ -117,7 +117,7 @@ void Drainer::ForgetEnded(absl::Time now) {
   const std::lock_guard act(acts_);
   if (ended_.empty() || now < forgot_ + kForget) return;
   forgot_ = now;
-  std::erase_if(ended_, [&](uint64_t id) { return store_.RemoveOrder(kKind, id).ok(); });
+  std::erase_if(ended_, [&](uint64_t id) { return store_.RemoveOrder(kDrainOrder, id).ok(); });
 }
 
 // As the drain is called that was asked for by a finding's scope; "": that means nothing here.
@@ -186,7 +186,7 @@ absl::StatusOr<std::vector<pb::FleetDrain>> Drainer::ShowAll() {
   {
     const std::lock_guard lock(mutex_);
     for (const uint64_t id : book_.ids()) {
-      if (absl::Now() < crossing_[id].looked + kCrossingLasts) continue;
+      if (SteadyNow() < crossing_[id].looked + kCrossingLasts) continue;
       to_look.push_back(id);
       std::vector<Addr>& of = addresses.emplace_back();
       for (const std::string& text : book_.Find(id)->addresses()) {
@@ -212,10 +212,12 @@ absl::StatusOr<std::vector<pb::FleetDrain>> Drainer::ShowAll() {
     for (const auto& [address, host] : (*looked)[i].strangers) {
       if (!kept.contains(address)) who.strangers[address.ToString()] = host;
     }
-    crossing_[to_look[i]] = {.looked = absl::Now(), .who = std::move(who)};
+    crossing_[to_look[i]] = {.looked = SteadyNow(), .who = std::move(who)};
   }
-  for (const uint64_t id : book_.ids())
-    drains.push_back(book_.Show(id, *hosts, crossing_[id].who, absl::GetCurrentTimeNanos()));
+  for (const uint64_t id : book_.ids()) {
+    drains.push_back(book_.Show(id, *hosts, crossing_[id].who, absl::ToUnixNanos(SteadyNow())));
+    drains.back().set_end_ns(clock_.WallOf(drains.back().end_ns()));
+  }
   std::erase_if(crossing_, [&](const auto& of) { return book_.Find(of.first) == nullptr; });
   return drains;
 }
@@ -255,7 +257,7 @@ void Drainer::Grow(absl::Time now) {
   if (grown.empty()) return;
   for (const auto& [id, body] : grown) {
     // It is found again after a restart.
-    if (absl::Status kept = store_.PutOrder({kKind, id, body}); !kept.ok())
+    if (absl::Status kept = store_.PutOrder({kDrainOrder, id, body}); !kept.ok())
       spdlog::warn("the store cannot keep that the drain {} grew: {}", IdText(id), std::string(kept.message()));
   }
   uplink_.SendOrders();
@@ -269,7 +271,7 @@ void Drainer::Tick(absl::Time now) {
   {
     const std::lock_guard lock(mutex_);
     if (book_.empty()) return;
-    over = book_.Over(absl::ToUnixNanos(now));
+    over = book_.Over(clock_.NowNs());
   }
   bool ended = false;
   for (const uint64_t id : over) ended = End(id, "its time is over").has_value() || ended;
@@ -293,12 +295,12 @@ std::string Drainer::MutedBy(const Finding& finding) {
 
 pb::DrainOrders Drainer::OrdersFor(const std::string& host) {
   const std::lock_guard lock(mutex_);
-  return book_.OrdersFor(host, absl::GetCurrentTimeNanos());
+  return book_.OrdersFor(host, clock_.NowNs());
 }
 
 void Drainer::Take(const std::string& host, const pb::DrainReport& report) {
   const std::lock_guard lock(mutex_);
-  book_.Take(host, report, absl::GetCurrentTimeNanos());
+  book_.Take(host, report, absl::ToUnixNanos(SteadyNow()));
 }
 
 void Drainer::Forget(const std::string& host) {

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "userspace/api/caller.h"
 #include "userspace/fleet/drains/drain_book.h"
+#include "userspace/fleet/drains/order_clock.h"
 #include "userspace/fleet/findings/finding.h"
 #include "userspace/fleet/live/departed_nics.h"
 #include "userspace/fleet/main/uplink_service.h"
@@ -23,14 +24,16 @@
 
 namespace cw::fleet {
 
+inline constexpr char kDrainOrder[] = "drain";  // in the store
+
 // What is drained, as the store has it. The store's errors; DataLoss: an order cannot be read. Both say what to do, and
 // are no reason to begin without: hosts give back what they are not asked for any more.
 absl::StatusOr<DrainBook> ReadDrains(Store& store, const std::string& instance);
 
 class Drainer final : public HostOrders {
  public:
-  Drainer(UplinkService& uplink, Query& query, Store& store, DrainBook book)
-      : uplink_(uplink), query_(query), store_(store), departed_(store), book_(std::move(book)) {}
+  Drainer(UplinkService& uplink, Query& query, Store& store, OrderClock& clock, DrainBook book)
+      : uplink_(uplink), query_(query), store_(store), clock_(clock), departed_(store), book_(std::move(book)) {}
 
   absl::StatusOr<cwfabric::v1::FleetDrain> Drain(const cwfabric::v1::FleetDrainRequest& request,
                                                  const api::Caller& caller);
@@ -38,7 +41,7 @@ class Drainer final : public HostOrders {
   absl::StatusOr<cwfabric::v1::FleetActionReply> Undrain(const cwfabric::v1::FleetUndrainRequest& request,
                                                          const api::Caller& caller);
   absl::StatusOr<cwfabric::v1::FleetDrainsReply> Drains();
-  // Now and then: ends those whose time is over, and says in the log what became safe.
+  // Now and then, by the steady clock: ends those whose time is over, and says in the log what became safe.
   void Tick(absl::Time now);
   // By which drain a finding is muted, a phrase; "" = by none.
   std::string MutedBy(const Finding& finding);
@@ -65,6 +68,7 @@ class Drainer final : public HostOrders {
   UplinkService& uplink_;
   Query& query_;
   Store& store_;
+  OrderClock& clock_;
   absl::Time ticked_ = absl::InfinitePast();
   std::map<std::string, std::string> told_;  // drain → its state, as the log has it
 

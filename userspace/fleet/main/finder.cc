@@ -243,7 +243,7 @@ void Finder::LookAtStanding(int64_t now_ns) {
 }
 
 void Finder::Look() {
-  drainer_.Tick(absl::Now());
+  drainer_.Tick(SteadyNow());
   CopyAll();
   if (const absl::Status known = departed_.Look(uplink_.removals()); !known.ok()) Complain(known);
   Picture picture{.now_ns = absl::GetCurrentTimeNanos()};
@@ -384,7 +384,7 @@ void Finder::Keep(const std::vector<Finding>& changed) {
   const int64_t now_ns = absl::GetCurrentTimeNanos();
   const auto muted_by = [&](const Finding& f) {
     const std::string drain = drainer_.MutedBy(f);
-    return drain.empty() ? muter_.MutedBy(f, now_ns) : drain;
+    return drain.empty() ? muter_.MutedBy(f) : drain;
   };
   std::vector<Finding> open = findings_.Open();
   for (Finding& f : open) AddAffected(f);

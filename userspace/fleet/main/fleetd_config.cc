@@ -28,6 +28,9 @@ void Walk(Visitor& v, FleetdConfig& c) {
   c.tls_ca = v.Text("tls_ca", c.tls_ca, TextRule::kPath, "Authorities of hosts' and users' certificates, PEM.");
   c.tls_crl = v.Text("tls_crl", c.tls_crl, TextRule::kPath, "Their lists of revoked certificates; empty for none.");
   c.store = v.Text("store", c.store, TextRule::kPath, "The SQLite file that keeps everything.");
+  c.acts_file = v.Text("acts_file", c.acts_file, TextRule::kAutoPath,
+                       "Where it is kept who changed what, one JSON object a line, 8 MiB and as much again before it; "
+                       "\"auto\" is acts.jsonl, beside the store, empty is nowhere.");
   c.fabric_file = v.Text("fabric_file", c.fabric_file, TextRule::kPath,
                          "Names of switches and cables as planned (docs/fleet.md); empty for none.");
   c.rules_file = v.Text("rules_file", c.rules_file, TextRule::kPath,
@@ -104,11 +107,16 @@ Retention FleetdConfig::KeepRules() const {
   return rules;
 }
 
-std::string FleetdConfig::IncidentDir() const {
-  if (incident_dir != "auto") return incident_dir;
+std::string FleetdConfig::BesideStore(const std::string& name) const {
   const size_t slash = store.rfind('/');
-  return slash == std::string::npos ? "incidents" : store.substr(0, slash) + "/incidents";
+  return slash == std::string::npos ? name : store.substr(0, slash + 1) + name;
 }
+
+std::string FleetdConfig::IncidentDir() const {
+  return incident_dir == "auto" ? BesideStore("incidents") : incident_dir;
+}
+
+std::string FleetdConfig::ActsFile() const { return acts_file == "auto" ? BesideStore("acts.jsonl") : acts_file; }
 
 absl::StatusOr<FleetdConfig> ParseFleetdConfig(absl::string_view text, absl::string_view file) {
   FleetdConfig config;

@@ -20,6 +20,7 @@ struct FleetdConfig {
   int connections_per_address = 256;
   std::string tls_cert, tls_key, tls_ca, tls_crl;  // as the agent's [api]
   std::string store = "/var/lib/cwfabric-fleet/fleet.db";
+  std::string acts_file = "auto";                      // who changed what; "auto": beside the store, "" = nowhere
   std::string fabric_file;                             // fleet.toml: names of switches, cables as planned; "" = none
   std::string rules_file;                              // rules.toml; "" = the defaults
   absl::Duration keep_fine = absl::Hours(48);          // 10 s
@@ -37,6 +38,10 @@ struct FleetdConfig {
 
   Retention KeepRules() const;
   std::string IncidentDir() const;
+  std::string ActsFile() const;
+
+ private:
+  std::string BesideStore(const std::string& name) const;
 };
 
 // InvalidArgument: all faults, each with file and line. `file` is only named in them.

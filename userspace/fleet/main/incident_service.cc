@@ -21,13 +21,19 @@ constexpr absl::Duration kStalled = absl::Seconds(30);
 
 }  // namespace
 
+absl::StatusOr<pb::Incident> IncidentService::TakeBy(const api::Caller& who, const pb::IncidentTakeRequest& request) {
+  if (absl::Status may = MayAct(who); !may.ok()) return may;
+  pb::IncidentTakeRequest wanted = request;
+  wanted.set_reason(request.reason().empty() ? who.name : request.reason() + ", asked by " + who.name);
+  return taker_.Take(wanted, absl::Now());
+}
+
 grpc::Status IncidentService::Take(grpc::ServerContext* context, const pb::IncidentTakeRequest* request,
                                    pb::Incident* reply) {
-  const auto who = PersonOf(*context, revocations_, api::Role::kSteer);
+  const absl::StatusOr<api::Caller> who = PersonOf(*context, revocations_);
   if (!who.ok()) return ToGrpc(who.status());
-  pb::IncidentTakeRequest wanted = *request;
-  wanted.set_reason(request->reason().empty() ? who->name : request->reason() + ", asked by " + who->name);
-  absl::StatusOr<pb::Incident> begun = taker_.Take(wanted, absl::Now());
+  absl::StatusOr<pb::Incident> begun = TakeBy(*who, *request);
+  acts_.Keep(*who, "IncidentTake", *request, begun.status());
   if (!begun.ok()) return ToGrpc(begun.status());
   spdlog::warn("{} ({}) takes incident {}", who->name, who->via, begun->id());
   *reply = *std::move(begun);

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "userspace/api/incident.grpc.pb.h"
+#include "userspace/fleet/main/acts_log.h"
 #include "userspace/fleet/main/incident_taker.h"
 #include "userspace/tls/revocation.h"
 
@@ -17,7 +18,8 @@ namespace cw::fleet {
 
 class IncidentService final : public cwfabric::v1::Incidents::Service {
  public:
-  IncidentService(IncidentTaker& taker, tls::Revocations& revocations) : taker_(taker), revocations_(revocations) {}
+  IncidentService(IncidentTaker& taker, tls::Revocations& revocations, ActsLog& acts)
+      : taker_(taker), revocations_(revocations), acts_(acts) {}
 
   grpc::Status Take(grpc::ServerContext* context, const cwfabric::v1::IncidentTakeRequest* request,
                     cwfabric::v1::Incident* reply) override;
@@ -31,6 +33,8 @@ class IncidentService final : public cwfabric::v1::Incidents::Service {
     std::string who;
     absl::Time wrote;  // when the client took a piece last
   };
+  absl::StatusOr<cwfabric::v1::Incident> TakeBy(const api::Caller& who,
+                                                const cwfabric::v1::IncidentTakeRequest& request);
   // ResourceExhausted: so many are fetched already, by who or by all.
   absl::Status Begin(grpc::ServerContext* context, const std::string& who);
   void Wrote(grpc::ServerContext* context);
@@ -38,6 +42,7 @@ class IncidentService final : public cwfabric::v1::Incidents::Service {
 
   IncidentTaker& taker_;
   tls::Revocations& revocations_;
+  ActsLog& acts_;
   std::mutex mutex_;  // of all below
   std::map<grpc::ServerContext*, Fetching> fetches_;
 };

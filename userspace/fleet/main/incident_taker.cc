@@ -11,6 +11,7 @@
 #include "userspace/fleet/incidents/gather.h"
 #include "userspace/fleet/query/finding_message.h"
 #include "userspace/model/addr_bytes.h"
+#include "userspace/model/printable.h"
 #include "userspace/model/run_id.h"
 #include "userspace/model/utf8.h"
 
@@ -304,7 +305,7 @@ absl::StatusOr<pb::Incident> IncidentTaker::Plan(const pb::IncidentTakeRequest& 
                                                  const std::optional<Finding>& finding, absl::Time now) {
   pb::Incident head;
   head.set_id(IdText(NewRun()));
-  head.set_reason(CutUtf8(request.reason(), kMostReasonText));
+  head.set_reason(Printable(CutUtf8(request.reason(), kMostReasonText)));
   head.set_taken_ns(absl::ToUnixNanos(now));
   head.set_version(options_.version);
   head.set_from_ns(request.from_ns());

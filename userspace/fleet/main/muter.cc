@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "spdlog/spdlog.h"
+#include "userspace/model/printable.h"
 #include "userspace/model/utf8.h"
 
 namespace cw::fleet {
@@ -15,14 +16,13 @@ namespace {
 
 namespace pb = cwfabric::v1;
 
-constexpr char kMute[] = "mute";
 constexpr size_t kMostText = 300;
 constexpr double kMostSeconds = 366.0 * 24 * 3600;
 
 }  // namespace
 
-Muter::Muter(Store& store) : store_(store) {
-  const absl::StatusOr<std::vector<StoredOrder>> kept = store_.Orders(kMute);
+Muter::Muter(Store& store, OrderClock& clock) : store_(store), clock_(clock) {
+  const absl::StatusOr<std::vector<StoredOrder>> kept = store_.Orders(kMuteOrder);
   if (!kept.ok()) spdlog::error("what is muted is not known: {}", std::string(kept.status().message()));
   if (!kept.ok()) return;
   for (const StoredOrder& order : *kept) {
@@ -32,8 +32,7 @@ Muter::Muter(Store& store) : store_(store) {
   }
 }
 
-absl::StatusOr<pb::FleetActionReply> Muter::Mute(const pb::FleetMuteRequest& request, const api::Caller& caller,
-                                                 int64_t now_ns) {
+absl::StatusOr<pb::FleetActionReply> Muter::Mute(const pb::FleetMuteRequest& request, const api::Caller& caller) {
   if (!(request.for_s() > 0 && request.for_s() <= kMostSeconds))
     return absl::InvalidArgumentError("for how long? Up to a year, such as --for 8h: a mute that stays is forgotten");
   const std::optional<uint64_t> id = ParseId(request.what());
@@ -46,12 +45,13 @@ absl::StatusOr<pb::FleetActionReply> Muter::Mute(const pb::FleetMuteRequest& req
     return absl::InvalidArgumentError(
         "give a finding's id, or a scope as cwctl fleet findings has it, such as \"switch spine1\"");
   }
+  const int64_t now_ns = clock_.NowNs();
   pb::FleetMute mute;
-  mute.set_what(id ? IdText(*id) : request.what());
+  mute.set_what(id ? IdText(*id) : Printable(request.what()));
   mute.set_start_ns(now_ns);
   mute.set_end_ns(now_ns + absl::ToInt64Nanoseconds(absl::Seconds(request.for_s())));
-  mute.set_who(CutUtf8(caller.name, kMostText));
-  mute.set_reason(CutUtf8(request.reason(), kMostText));
+  mute.set_who(Printable(CutUtf8(caller.name, kMostText)));
+  mute.set_reason(Printable(CutUtf8(request.reason(), kMostText)));
   const std::lock_guard lock(mutex_);
   EndOver(now_ns);
   for (const auto& [start, other] : mutes_) {
@@ -62,12 +62,12 @@ absl::StatusOr<pb::FleetActionReply> Muter::Mute(const pb::FleetMuteRequest& req
   if (mutes_.size() >= kMost) return absl::ResourceExhaustedError("too many mutes; end some first");
   uint64_t key = static_cast<uint64_t>(now_ns);
   while (mutes_.contains(key)) ++key;
-  if (absl::Status status = store_.PutOrder({kMute, key, mute.SerializeAsString()}); !status.ok()) return status;
+  if (absl::Status status = store_.PutOrder({kMuteOrder, key, mute.SerializeAsString()}); !status.ok()) return status;
   mutes_[key] = mute;
   pb::FleetActionReply reply;
-  reply.set_effect(
-      absl::StrCat("nobody is alarmed by ", mute.what(), " until ",
-                   absl::FormatTime(absl::RFC3339_sec, absl::FromUnixNanos(mute.end_ns()), absl::UTCTimeZone())));
+  reply.set_effect(absl::StrCat(
+      "nobody is alarmed by ", mute.what(), " until ",
+      absl::FormatTime(absl::RFC3339_sec, absl::FromUnixNanos(clock_.WallOf(mute.end_ns())), absl::UTCTimeZone())));
   spdlog::warn("{} ({}): {}", caller.name, caller.via, reply.effect());
   return reply;
 }
@@ -83,7 +83,7 @@ absl::StatusOr<pb::FleetActionReply> Muter::Unmute(const pb::FleetUnmuteRequest&
   if (chosen.empty() && !request.all())
     return absl::NotFoundError(absl::StrCat(what, " is not muted; see cwctl fleet alerts"));
   for (const uint64_t key : chosen) {
-    if (absl::Status status = store_.RemoveOrder(kMute, key); !status.ok()) return status;
+    if (absl::Status status = store_.RemoveOrder(kMuteOrder, key); !status.ok()) return status;
     mutes_.erase(key);
   }
   pb::FleetActionReply reply;
@@ -96,7 +96,10 @@ absl::StatusOr<pb::FleetActionReply> Muter::Unmute(const pb::FleetUnmuteRequest&
 std::vector<pb::FleetMute> Muter::Mutes() const {
   const std::lock_guard lock(mutex_);
   std::vector<pb::FleetMute> all;
-  for (const auto& [key, mute] : mutes_) all.push_back(mute);
+  for (const auto& [key, mute] : mutes_) {
+    all.push_back(mute);
+    all.back().set_end_ns(clock_.WallOf(mute.end_ns()));
+  }
   return all;
 }
 
@@ -104,14 +107,14 @@ std::vector<pb::FleetMute> Muter::Mutes() const {
 void Muter::EndOver(int64_t now_ns) {
   std::erase_if(mutes_, [&](const auto& entry) {
     const bool over = entry.second.end_ns() <= now_ns;
-    if (over) store_.RemoveOrder(kMute, entry.first).IgnoreError();
+    if (over) store_.RemoveOrder(kMuteOrder, entry.first).IgnoreError();
     return over;
   });
 }
 
-std::string Muter::MutedBy(const Finding& finding, int64_t now_ns) {
+std::string Muter::MutedBy(const Finding& finding) {
   const std::lock_guard lock(mutex_);
-  EndOver(now_ns);
+  EndOver(clock_.NowNs());
   for (const auto& [key, mute] : mutes_) {
     if (mute.what() == finding.scope || mute.what() == IdText(finding.id))
       return mute.reason().empty() ? mute.who() : absl::StrCat(mute.who(), " (", mute.reason(), ")");

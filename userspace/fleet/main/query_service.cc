@@ -24,12 +24,16 @@ grpc::Status Answer(const grpc::ServerContext& context, tls::Revocations& revoca
   return grpc::Status::OK;
 }
 
+// Of what changes something: who may, what it did, and that it was kept.
 template <typename Reply>
-grpc::Status Act(const grpc::ServerContext& context, tls::Revocations& revocations, Reply* out,
+grpc::Status Act(const grpc::ServerContext& context, tls::Revocations& revocations, ActsLog& acts,
+                 absl::string_view call, const google::protobuf::Message& request, Reply* out,
                  const std::function<absl::StatusOr<Reply>(const api::Caller&)>& act) {
-  const absl::StatusOr<api::Caller> who = PersonOf(context, revocations, api::Role::kSteer);
+  const absl::StatusOr<api::Caller> who = PersonOf(context, revocations);
   if (!who.ok()) return ToGrpc(who.status());
-  absl::StatusOr<Reply> reply = act(*who);
+  const absl::Status may = MayAct(*who);
+  absl::StatusOr<Reply> reply = may.ok() ? act(*who) : may;
+  acts.Keep(*who, call, request, reply.status());
   if (!reply.ok()) return ToGrpc(reply.status());
   *out = *std::move(reply);
   return grpc::Status::OK;
@@ -92,7 +96,8 @@ grpc::Status QueryService::Fit(grpc::ServerContext* context, const pb::FleetFitR
 grpc::Status QueryService::Remove(grpc::ServerContext* context, const pb::FleetRemoveRequest* request,
                                   pb::FleetActionReply* reply) {
   return Act<pb::FleetActionReply>(
-      *context, revocations_, reply, [&](const api::Caller& who) -> absl::StatusOr<pb::FleetActionReply> {
+      *context, revocations_, acts_, "Remove", *request, reply,
+      [&](const api::Caller& who) -> absl::StatusOr<pb::FleetActionReply> {
         if (absl::Status status = uplink_.Remove(request->host(), request->force()); !status.ok()) return status;
         pb::FleetActionReply done;
         done.set_effect(absl::StrCat(request->host(),
@@ -104,13 +109,13 @@ grpc::Status QueryService::Remove(grpc::ServerContext* context, const pb::FleetR
 
 grpc::Status QueryService::Drain(grpc::ServerContext* context, const pb::FleetDrainRequest* request,
                                  pb::FleetDrain* reply) {
-  return Act<pb::FleetDrain>(*context, revocations_, reply,
+  return Act<pb::FleetDrain>(*context, revocations_, acts_, "Drain", *request, reply,
                              [&](const api::Caller& who) { return drainer_.Drain(*request, who); });
 }
 
 grpc::Status QueryService::Undrain(grpc::ServerContext* context, const pb::FleetUndrainRequest* request,
                                    pb::FleetActionReply* reply) {
-  return Act<pb::FleetActionReply>(*context, revocations_, reply,
+  return Act<pb::FleetActionReply>(*context, revocations_, acts_, "Undrain", *request, reply,
                                    [&](const api::Caller& who) { return drainer_.Undrain(*request, who); });
 }
 
@@ -128,14 +133,13 @@ grpc::Status QueryService::Alerts(grpc::ServerContext* context, const pb::FleetA
 
 grpc::Status QueryService::Mute(grpc::ServerContext* context, const pb::FleetMuteRequest* request,
                                 pb::FleetActionReply* reply) {
-  return Act<pb::FleetActionReply>(*context, revocations_, reply, [&](const api::Caller& who) {
-    return muter_.Mute(*request, who, absl::GetCurrentTimeNanos());
-  });
+  return Act<pb::FleetActionReply>(*context, revocations_, acts_, "Mute", *request, reply,
+                                   [&](const api::Caller& who) { return muter_.Mute(*request, who); });
 }
 
 grpc::Status QueryService::Unmute(grpc::ServerContext* context, const pb::FleetUnmuteRequest* request,
                                   pb::FleetActionReply* reply) {
-  return Act<pb::FleetActionReply>(*context, revocations_, reply,
+  return Act<pb::FleetActionReply>(*context, revocations_, acts_, "Unmute", *request, reply,
                                    [&](const api::Caller& who) { return muter_.Unmute(*request, who); });
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The service Fleet over gRPC: who asks is looked at, then Query answers; what acts is logged with who.
+// The service Fleet over gRPC: who asks is looked at, then Query answers; what acts is kept with who.
 #pragma once
 
 #include "userspace/api/fleet.grpc.pb.h"
 #include "userspace/fleet/alerts/alerts.h"
+#include "userspace/fleet/main/acts_log.h"
 #include "userspace/fleet/main/drainer.h"
 #include "userspace/fleet/main/muter.h"
 #include "userspace/fleet/main/uplink_service.h"
@@ -17,14 +18,15 @@ namespace cw::fleet {
 class QueryService final : public cwfabric::v1::Fleet::Service {
  public:
   QueryService(Query& query, JobsQuery& jobs, UplinkService& uplink, Drainer& drainer, Muter& muter,
-               const fleet::Alerts& alerts, tls::Revocations& revocations)
+               const fleet::Alerts& alerts, tls::Revocations& revocations, ActsLog& acts)
       : query_(query),
         jobs_(jobs),
         uplink_(uplink),
         drainer_(drainer),
         muter_(muter),
         alerts_(alerts),
-        revocations_(revocations) {}
+        revocations_(revocations),
+        acts_(acts) {}
 
   grpc::Status Hosts(grpc::ServerContext* context, const cwfabric::v1::FleetHostsRequest* request,
                      cwfabric::v1::FleetHostsReply* reply) override;
@@ -69,6 +71,7 @@ class QueryService final : public cwfabric::v1::Fleet::Service {
   Muter& muter_;
   const fleet::Alerts& alerts_;
   tls::Revocations& revocations_;
+  ActsLog& acts_;
 };
 
 }  // namespace cw::fleet

@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
 #include "userspace/api/calm_records.h"
+#include "userspace/api/printable_message.h"
 #include "userspace/fleet/ingest/host_name.h"
 #include "userspace/fleet/main/who.h"
 #include "userspace/model/steady.h"
@@ -67,6 +68,7 @@ class HostStream final : public grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost>
 
   void OnReadDone(bool ok) override {
     if (!ok) return FinishWith(grpc::Status::OK);
+    api::MakePrintable(in_);
     if (in_.has_hello() && host.empty()) {
       absl::StatusOr<pb::Welcome> welcome = service_.Begin(*this, in_.hello(), *who_);
       if (!welcome.ok()) return FinishWith(ToGrpc(welcome.status()));

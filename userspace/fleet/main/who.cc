@@ -26,6 +26,13 @@ bool IsRevoked(tls::Revocations& revocations, const std::string& pem) {
   return answer.revoked;
 }
 
+absl::Status HasRole(const api::Caller& who, api::Role least) {
+  if (who.role >= least) return absl::OkStatus();
+  return absl::PermissionDeniedError(
+      absl::StrFormat("this takes the role %s, and %s has the role %s; see cwctl certs user --help",
+                      api::RoleName(least), who.name, api::RoleName(who.role)));
+}
+
 }  // namespace
 
 std::string AddressOfPeer(absl::string_view peer) {
@@ -62,19 +69,17 @@ absl::StatusOr<Speaker> HostOf(const grpc::ServerContextBase& context, tls::Revo
                  .not_after = info.not_after};
 }
 
-absl::StatusOr<api::Caller> PersonOf(const grpc::ServerContextBase& context, tls::Revocations& revocations,
-                                     api::Role least) {
+absl::StatusOr<api::Caller> PersonOf(const grpc::ServerContextBase& context, tls::Revocations& revocations) {
   const std::string pem = PemOf(*context.auth_context());
   const api::Identified who = api::IdentifyCertificate(pem, context.peer(), absl::Now());
   if (!who.status.ok()) return who.status;
   if (IsRevoked(revocations, pem))
     return absl::PermissionDeniedError(
         absl::StrFormat("the certificate of %s is revoked; have a new one made", who.caller.name));
-  if (who.caller.role < least)
-    return absl::PermissionDeniedError(
-        absl::StrFormat("this takes the role %s, and %s has the role %s; see cwctl certs user --help",
-                        api::RoleName(least), who.caller.name, api::RoleName(who.caller.role)));
+  if (absl::Status may = HasRole(who.caller, api::Role::kRead); !may.ok()) return may;
   return who.caller;
 }
+
+absl::Status MayAct(const api::Caller& who) { return HasRole(who, api::Role::kSteer); }
 
 }  // namespace cw::fleet

@@ -21,9 +21,10 @@ absl::StatusOr<Speaker> HostOf(const grpc::ServerContextBase& context, tls::Revo
 // Of gRPC's "ipv4:10.0.0.1:5" or "ipv6:%5Bfd00::1%5D:5"; "": of another kind.
 std::string AddressOfPeer(absl::string_view peer);
 
-// PermissionDenied: no role, one that is less than `least`, over, or revoked.
-absl::StatusOr<api::Caller> PersonOf(const grpc::ServerContextBase& context, tls::Revocations& revocations,
-                                     api::Role least = api::Role::kRead);
+// PermissionDenied: no role, over, or revoked.
+absl::StatusOr<api::Caller> PersonOf(const grpc::ServerContextBase& context, tls::Revocations& revocations);
+// PermissionDenied: a role that may only read.
+absl::Status MayAct(const api::Caller& who);
 
 inline grpc::Status ToGrpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;

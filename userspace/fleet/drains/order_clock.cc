@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "userspace/fleet/drains/order_clock.h"
+
+#include <sys/timex.h>
+
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "userspace/model/steady.h"
+
+namespace cw::fleet {
+namespace {
+
+// The flag goes whenever somebody sets the clock, and comes back with the next answer of a server.
+bool KernelSaysSynchronised() {
+  timex read = {};
+  const int state = adjtimex(&read);
+  return state != -1 && state != TIME_ERROR;
+}
+
+}  // namespace
+
+OrderClock::Reads OrderClock::OfSystem() {
+  return {.wall_ns = absl::GetCurrentTimeNanos, .steady = SteadyNow, .synchronised = KernelSaysSynchronised};
+}
+
+OrderClock::OrderClock(int64_t newest_ns, Reads reads)
+    : reads_(std::move(reads)), now_ns_(newest_ns > 0 ? newest_ns : reads_.wall_ns()), at_(reads_.steady()) {}
+
+int64_t OrderClock::NowNs() {
+  const std::lock_guard lock(mutex_);
+  const absl::Time at = reads_.steady();
+  now_ns_ += absl::ToInt64Nanoseconds(at - at_);
+  at_ = at;
+  if (reads_.synchronised()) now_ns_ = reads_.wall_ns();
+  return now_ns_;
+}
+
+int64_t OrderClock::WallOf(int64_t ns) { return ns == 0 ? 0 : ns + reads_.wall_ns() - NowNs(); }
+
+}  // namespace cw::fleet
