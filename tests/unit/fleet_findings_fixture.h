@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -48,7 +49,7 @@ class FindingsTest : public ::testing::Test {
     for (int i = 0; i < seconds; ++i) {
       picture_.now_ns += kSecondNs;
       for (HostEvidence& host : picture_.hosts) {
-        const bool silent = &host - picture_.hosts.data() == silent_;
+        const bool silent = silent_.contains(&host - picture_.hosts.data());
         if (host.connected && !silent) host.last_seen_ns = host.newest_ns = picture_.now_ns;
       }
       for (size_t p = 0; p < std::min(picture_.paths.size(), told_); ++p)
@@ -81,7 +82,7 @@ class FindingsTest : public ::testing::Test {
   Picture picture_;
   Findings findings_;
   size_t told_ = SIZE_MAX;  // of the paths so many are reported again and again; the rest were once
-  int silent_ = -1;         // a host that is connected and tells nothing
+  std::set<ptrdiff_t> silent_;  // hosts that are connected and tell nothing
 };
 
 }  // namespace cw::fleet

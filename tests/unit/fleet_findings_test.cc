@@ -120,14 +120,14 @@ TEST_F(FindingsTest, AHostThatSaysNothingSinceItDiedIsDownSoon) {
   };
   // Connected still, as far as the service's kernel knows, and its own last word was that all is well.
   Set(PathEvidence::State::kDead, [&](const PathEvidence& p) { return p.destination == fabric_.nic(4); });
-  silent_ = 4;
+  silent_ = {4};
   EXPECT_THAT(Pass(2), IsEmpty());
   const std::vector<Finding> found = Pass(3);
   ASSERT_THAT(found, SizeIs(1));
   EXPECT_EQ(found[0].cause, Cause::kHostDown);
   EXPECT_EQ(found[0].scope, "host h4");
   // It was only its NIC: its agent speaks.
-  silent_ = -1;
+  silent_.clear();
   Set(PathEvidence::State::kDead, at_host);
   const std::vector<Finding> then = Pass(15);
   ASSERT_THAT(then, SizeIs(2));
@@ -139,7 +139,7 @@ TEST_F(FindingsTest, AHostThatSaysNothingSinceItDiedIsDownSoon) {
 TEST_F(FindingsTest, AHostThatSaysThatItsPathsArePausedIsNotDown) {
   Set(PathEvidence::State::kDead, [&](const PathEvidence& p) { return p.destination == fabric_.nic(4); });
   Set(PathEvidence::State::kPaused, [&](const PathEvidence& p) { return p.source == fabric_.nic(4); });
-  silent_ = 4;  // after that word
+  silent_ = {4};  // after that word
   for (const Finding& f : Pass(10)) EXPECT_NE(f.cause, Cause::kHostDown) << f.scope;
 }
 

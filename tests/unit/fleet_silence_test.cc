@@ -14,6 +14,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
 using State = PathEvidence::State;
 
 class SilenceTest : public FindingsTest {
@@ -46,7 +47,7 @@ TEST_F(SilenceTest, AHostWithoutPowerIsDownAndNothingElse) {
   for (PathEvidence& path : picture_.paths) {
     if (path.source == fabric_.nic(4)) path.state = State::kAlive, path.silent_ns = 0;  // its last word
   }
-  silent_ = 4;
+  silent_ = {4};
   EXPECT_THAT(OpenAfter(4), ElementsAre("host down: host h4"));
   EXPECT_THAT(OpenAfter(60), ElementsAre("host down: host h4"));
   picture_.hosts[4].connected = false;
@@ -65,7 +66,7 @@ TEST_F(SilenceTest, AHostThatHadADeadPathBeforeItDiedIsDownAllTheSame) {
   for (PathEvidence& path : picture_.paths) {
     if (path.destination == fabric_.nic(4)) path.state = State::kSilent, path.silent_ns = kSecondNs;
   }
-  silent_ = 4;
+  silent_ = {4};
   EXPECT_THAT(OpenAfter(5), ElementsAre("host down: host h4"));
 }
 
@@ -74,6 +75,29 @@ TEST_F(SilenceTest, ASilentNicWhoseAgentReportsIsDown) {
   EXPECT_THAT(OpenAfter(4), ElementsAre("NIC down: NIC " + fabric_.nic(4).ToString()));
   const Finding f = findings_.Open()[0];
   EXPECT_EQ(f.place, "NIC eth0 of h4 (" + fabric_.nic(4).ToString() + ")");
+}
+
+// In the lab it was "switch dead" of a leaf that is well.
+TEST_F(SilenceTest, ANicOfARackWhoseOtherHostsAreDownIsNoDeadLeaf) {
+  Silence({3, 4, 5});
+  for (PathEvidence& path : picture_.paths) {
+    if (path.host == 4 || path.host == 5) path.state = State::kAlive, path.silent_ns = 0;  // their last word
+  }
+  silent_ = {4, 5};
+  EXPECT_THAT(OpenAfter(1), IsEmpty());
+  EXPECT_THAT(OpenAfter(5), UnorderedElementsAre("NIC down: NIC " + fabric_.nic(3).ToString(), "host down: host h4",
+                                                 "host down: host h5"));
+  EXPECT_THAT(OpenAfter(60), SizeIs(3));
+}
+
+// Of two hosts that still report and a third that does not, it is the leaf.
+TEST_F(SilenceTest, ADeadLeafOneOfWhoseHostsIsDownTooIsTheLeaf) {
+  Silence({3, 4, 5});
+  for (PathEvidence& path : picture_.paths) {
+    if (path.host == 5) path.state = State::kAlive, path.silent_ns = 0;
+  }
+  silent_ = {5};
+  EXPECT_THAT(OpenAfter(6), ElementsAre("switch dead: switch " + fabric_.name(fabric_.leaf(0, 1))));
 }
 
 TEST_F(SilenceTest, ADeadLeafIsOneFindingAndItsHostsNone) {

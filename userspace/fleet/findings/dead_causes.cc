@@ -58,6 +58,7 @@ void Findings::FindDead(Scene& scene) {
     suspects = LocaliseDead(seen, scene.paths.size());
     FindOwnLinks(scene, seen, suspects);
   }
+  SplitRacks(scene, suspects);
   FindRails(scene, suspects);
   DeathAround(scene, suspects);
   LeaveOut(scene, suspects);
@@ -70,6 +71,57 @@ void Findings::FindDead(Scene& scene) {
   for (const Suspect& s : suspects) TellDead(scene, s);
   ExplainByThePast(scene);
   NoteDead(scene);
+}
+
+Suspect Findings::NicOf(const Scene& scene, int32_t nic, std::vector<uint32_t> explains) const {
+  std::set<uint32_t> hosts;
+  for (const uint32_t i : explains) hosts.insert(scene.path(i).host);
+  const auto paths = static_cast<uint32_t>(explains.size()), tellers = static_cast<uint32_t>(hosts.size());
+  return {.component = nic,
+          .rate = 1,
+          .trials = static_cast<double>(paths),
+          .bad = static_cast<double>(paths),
+          .paths_bad = paths,
+          .hosts_bad = tellers,
+          .hosts = tellers,
+          .explains = std::move(explains)};
+}
+
+// A leaf takes all of its hosts' NICs along, and the word of all of them or of none: of those whose agents talk over it.
+// Where one host still reports and the others fell silent with their NICs, those hosts are down, and what is left is
+// that one's NIC. Until it is known who reports, it is neither.
+void Findings::SplitRacks(Scene& scene, std::vector<Suspect>& suspects) const {
+  std::vector<Suspect> split;
+  std::erase_if(suspects, [&](const Suspect& s) {
+    const Component& leaf = components_.at(s.component);
+    if (leaf.part != Part::kSwitch) return false;
+    std::vector<int32_t> fell_silent, report;  // NICs
+    bool young = false;
+    for (const int32_t part : leaf.inside) {
+      const Component& nic = components_.at(part);
+      if (nic.part != Part::kNic || nic.host < 0) continue;
+      const auto h = static_cast<size_t>(nic.host);
+      const int64_t since_ns = scene.unreached_ns[h];
+      if (since_ns != 0) fell_silent.push_back(part);
+      if (since_ns == 0 && scene.host_fresh[h]) report.push_back(part);
+      young |= since_ns != 0 && absl::Nanoseconds(scene.picture.now_ns - since_ns) < rules_.host_mute;
+    }
+    if (fell_silent.empty() || report.size() != 1) return false;
+    for (const uint32_t i : s.explains) scene.explained[i] = true;
+    if (young) return true;
+    fell_silent.push_back(report[0]);
+    std::map<int32_t, std::vector<uint32_t>> of;
+    for (const uint32_t i : s.explains) {
+      for (const int32_t nic : fell_silent) {
+        if (!CrossesAny(*scene.needs[i], {nic})) continue;
+        of[nic].push_back(i);
+        break;
+      }
+    }
+    for (auto& [nic, explains] : of) split.push_back(NicOf(scene, nic, std::move(explains)));
+    return true;
+  });
+  suspects.insert(suspects.end(), std::make_move_iterator(split.begin()), std::make_move_iterator(split.end()));
 }
 
 // What is no answer: switches that answer no trace; NICs behind a leaf that nobody knows, when several are silent; and

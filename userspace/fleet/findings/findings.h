@@ -94,6 +94,8 @@ class Findings {
   std::vector<Observation> DeadObservations(const Scene& scene);
   // dead_causes.cc
   std::vector<Suspect> LocaliseDead(const std::vector<Observation>& seen, size_t paths, bool nic_links = false) const;
+  void SplitRacks(Scene& scene, std::vector<Suspect>& suspects) const;
+  Suspect NicOf(const Scene& scene, int32_t nic, std::vector<uint32_t> explains) const;
   void Distrust(Scene& scene, const std::vector<Suspect>& suspects);
   void TellDead(Scene& scene, const Suspect& found);
   static int64_t DiedNs(const Scene& scene, const Suspect& suspect);
