@@ -81,7 +81,7 @@ class FindingsTest : public ::testing::Test {
   Topology topology_;
   Picture picture_;
   Findings findings_;
-  size_t told_ = SIZE_MAX;  // of the paths so many are reported again and again; the rest were once
+  size_t told_ = SIZE_MAX;      // of the paths so many are reported again and again; the rest were once
   std::set<ptrdiff_t> silent_;  // hosts that are connected and tell nothing
 };
 

@@ -87,9 +87,9 @@ Suspect Findings::NicOf(const Scene& scene, int32_t nic, std::vector<uint32_t> e
           .explains = std::move(explains)};
 }
 
-// A leaf takes all of its hosts' NICs along, and the word of all of them or of none: of those whose agents talk over it.
-// Where one host still reports and the others fell silent with their NICs, those hosts are down, and what is left is
-// that one's NIC. Until it is known who reports, it is neither.
+// A leaf takes all of its hosts' NICs along, and the word of all of them or of none: of those whose agents talk over
+// it. Where one host still reports and the others fell silent with their NICs, those hosts are down, and what is left
+// is that one's NIC. Until it is known who reports, it is neither.
 void Findings::SplitRacks(Scene& scene, std::vector<Suspect>& suspects) const {
   std::vector<Suspect> split;
   std::erase_if(suspects, [&](const Suspect& s) {
