@@ -159,7 +159,7 @@ TEST_F(FinderTest, ACommitThatTheStoreDoesNotTakeIsCounted) {
   batch.set_to_ns(absl::GetCurrentTimeNanos());
   EXPECT_FALSE(ingest_.Enqueue("h1", batch, absl::Now()).has_value());
   store_.fails = true;
-  Keeper keeper(uplink_, store_, {});
+  Keeper keeper(uplink_, store_, clock_, {});
   EXPECT_TRUE(lab::Eventually([&] { return keeper.failures() == 1; }));
 }
 

@@ -30,6 +30,12 @@ TEST_F(OrderClockTest, BeginsWithWhatTheStoreKnowsAndCountsWhatRan) {
   EXPECT_EQ(clock.NowNs(), 750) << "no time ran";
 }
 
+// A host whose clock was ahead together with the service's left times that are to come.
+TEST_F(OrderClockTest, TimesToComeInTheStoreAreNotBelieved) {
+  OrderClock clock(9'000'000, Reads());
+  EXPECT_EQ(clock.NowNs(), 5000);
+}
+
 TEST_F(OrderClockTest, FollowsAClockThatIsKeptRightAndGoesOnFromItOnceItIsNot) {
   OrderClock clock(700, Reads());
   synchronised_ = true;

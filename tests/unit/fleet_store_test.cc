@@ -521,6 +521,22 @@ TEST_F(SqliteStore, AClockThatIsAheadDeletesNothingThatHostsReportedLately) {
   EXPECT_THAT(*(*store)->PlanRetention(ahead, week), IsEmpty());
 }
 
+// As above, of hosts that have events and no paths.
+TEST_F(SqliteStore, AClockThatIsAheadDeletesNoEventsOfHostsWithoutPaths) {
+  auto store = OpenSqliteStore(folder + "/fleet.db", {.reserve_bytes = 0});
+  ASSERT_TRUE(store.ok()) << store.status();
+  HostBatch batch = Batch(1, kStart, 0);
+  batch.events = {
+      {.host = batch.host, .run = batch.run, .seq = 1, .time_ns = kStart, .type = "agent", .payload = "started"}};
+  ASSERT_TRUE((*store)->Append({batch}).ok());
+  Retention week;
+  week.events.age = absl::Hours(24 * 7);
+  const int64_t ahead = kStart + absl::ToInt64Nanoseconds(absl::Hours(24 * 400));
+  EXPECT_THAT(*(*store)->PlanRetention(ahead, week), IsEmpty());
+  EXPECT_THAT(*(*store)->PlanRetention(kStart + absl::ToInt64Nanoseconds(absl::Hours(24 * 8)), week), IsEmpty())
+      << "an hour behind the newest at most";
+}
+
 TEST_F(SqliteStore, AFileThatIsNoDatabaseIsSaid) {
   FILE* file = fopen((folder + "/fleet.db").c_str(), "w");
   for (int i = 0; i < 1000; ++i) fputs("no database ", file);

@@ -214,7 +214,7 @@ class AttacksTest : public PackagesTest {
     ASSERT_TRUE(machine_->Put("a secret of this machine, for tests", "/etc/cwfabric/group.key", 0600).ok());
     Run("mkdir -p /etc/cwfabric/peers; chown cwfabric: /etc/cwfabric/group.key");
     Run("systemctl restart cwfabric-fleet cwfabric-agent");
-    ASSERT_TRUE(Eventually([&] { return absl::StrContains(Hosts(), "connected"); })) << Hosts() << Journals();
+    ASSERT_TRUE(Eventually([&] { return Connected(); })) << Hosts() << Journals();
   }
   void MakeCertificates() {
     Run("cwctl certs ca --out /pki && cwctl certs user alice --role steer --ca /pki && cwctl certs user bob --role "
@@ -230,6 +230,9 @@ class AttacksTest : public PackagesTest {
           "ca.crt ca.crl /etc/%s/tls/ && install -o %s -m 600 localhost.key /etc/%s/tls/",
           of, of, of, of, of, of));
     }
+  }
+  bool Connected() {
+    return absl::StrContains(Try(AsPerson("alice", "fleet hosts --json") + " 2>&1"), "\"connected\": true");
   }
   std::string Hosts() { return Try(AsPerson("alice", "fleet hosts") + " 2>&1"); }
   std::string Journals() { return Try("journalctl --no-pager -n 30 -u cwfabric-agent -u cwfabric-fleet"); }
@@ -250,7 +253,7 @@ class AttacksTest : public PackagesTest {
     return now;
   }
   bool Answers(const std::string& unit) {
-    if (unit == kFleet) return absl::StrContains(Hosts(), "connected");
+    if (unit == kFleet) return Connected();
     return absl::StrContains(Try("cwctl status 2>&1"), "verdict") &&
            absl::StrContains(
                Try("cwctl --server localhost:9478 --cert /pki/bob.crt --key /pki/bob.key --ca /pki/ca.crt status 2>&1"),
@@ -280,13 +283,13 @@ class AttacksTest : public PackagesTest {
   void AClockThatIsAheadDeletesNothing() {
     Run(AsPerson("alice", "fleet mute \"switch spine1\" --for 1h --reason known"));
     const std::string before = Run("date +%s");
-    Run("systemctl stop cwfabric-fleet && date -s '+400 days' && systemctl start cwfabric-fleet && sleep 15");
-    EXPECT_THAT(Try(AsPerson("alice", "fleet alerts") + " --json 2>&1"), HasSubstr("switch spine1"));
+    Run("systemctl stop cwfabric-fleet && date -s '+400 days' && systemctl start cwfabric-fleet && sleep 25");
     Run("systemctl stop cwfabric-fleet && date -s @" + before + " && systemctl start cwfabric-fleet");
-    ASSERT_TRUE(Eventually([&] { return absl::StrContains(Hosts(), "connected"); })) << Hosts() << Journals();
+    ASSERT_TRUE(Eventually([&] { return Connected(); })) << Hosts() << Journals();
     EXPECT_THAT(Try(AsPerson("alice", "fleet alerts") + " --json 2>&1"), HasSubstr("switch spine1"));
     EXPECT_THAT(Try(AsPerson("alice", "fleet events --host localhost") + " 2>&1"),
                 HasSubstr("started in mode observe"));
+    EXPECT_EQ(Try("journalctl --no-pager -u cwfabric-fleet | grep -c 'days, go'"), "0");
   }
   // A service that babbles takes nothing of the host's.
   void AServiceThatBabblesTakesNothing() {
@@ -298,7 +301,7 @@ class AttacksTest : public PackagesTest {
     EXPECT_LE(after.memory_kib - before.memory_kib, 64 << 10);
     EXPECT_LE(after.log_lines - before.log_lines, 60);
     Run("systemctl start cwfabric-fleet");
-    EXPECT_TRUE(Eventually([&] { return absl::StrContains(Hosts(), "connected"); })) << Hosts() << Journals();
+    EXPECT_TRUE(Eventually([&] { return Connected(); })) << Hosts() << Journals();
   }
 };
 

@@ -3,6 +3,7 @@
 
 #include <sys/timex.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -25,7 +26,9 @@ OrderClock::Reads OrderClock::OfSystem() {
 }
 
 OrderClock::OrderClock(int64_t newest_ns, Reads reads)
-    : reads_(std::move(reads)), now_ns_(newest_ns > 0 ? newest_ns : reads_.wall_ns()), at_(reads_.steady()) {}
+    : reads_(std::move(reads)),
+      now_ns_(newest_ns > 0 ? std::min(newest_ns, reads_.wall_ns()) : reads_.wall_ns()),
+      at_(reads_.steady()) {}
 
 int64_t OrderClock::NowNs() {
   const std::lock_guard lock(mutex_);

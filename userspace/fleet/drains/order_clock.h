@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The time by which orders of people end: drains, mutes. A wall clock that somebody sets, or that is wrong after a
-// boot, neither ends an order early nor keeps it: where the kernel does not say that its clock is synchronised, only
-// time that ran counts, from the newest time that the store knows. Then the time that the service was not running does
-// not count either, and an order ends late rather than early. Threads: any.
+// The time by which orders of people end (drains, mutes), and by which the store lets go. A wall clock that somebody
+// sets, or that is wrong after a boot, ends nothing early: where the kernel does not say that its clock is
+// synchronised, only time that ran counts, from the newest time that the store knows, or the wall clock where that is
+// behind. Then the time that the service was not running does not count either, and an order ends late rather than
+// early. Threads: any.
 #pragma once
 
 #include <cstdint>

@@ -158,7 +158,7 @@ class Service {
         acts_(config.ActsFile()),
         incident_service_(incidents_, revocations_, acts_),
         queries_(query_, jobs_, uplink_, drainer_, muter_, alerts_, revocations_, acts_),
-        keeper_(std::make_unique<Keeper>(uplink_, *store_, config.KeepRules())),
+        keeper_(std::make_unique<Keeper>(uplink_, *store_, clock_, config.KeepRules())),
         finder_(std::make_unique<Finder>(uplink_, *store_, alerts_, drainer_, muter_, incidents_, std::move(fabric),
                                          rules)) {
     uplink_.SetOrders(&drainer_);

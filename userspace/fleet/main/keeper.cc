@@ -17,10 +17,13 @@ constexpr absl::Duration kRetentionPeriod = absl::Minutes(10);
 
 }  // namespace
 
-Keeper::Keeper(UplinkService& uplink, Store& store, const Retention& retention)
-    : uplink_(uplink), store_(store), retention_(retention), flusher_([this] { Flushing(); }), keeper_([this] {
-        Keeping();
-      }) {}
+Keeper::Keeper(UplinkService& uplink, Store& store, OrderClock& clock, const Retention& retention)
+    : uplink_(uplink),
+      store_(store),
+      clock_(clock),
+      retention_(retention),
+      flusher_([this] { Flushing(); }),
+      keeper_([this] { Keeping(); }) {}
 
 Keeper::~Keeper() {
   {
@@ -98,7 +101,7 @@ void Keeper::TellLosses() {
 
 // Of a host that floods, once and then every hour at most.
 void Keeper::TellHostLosses() {
-  const absl::Time now = absl::Now();
+  const absl::Time now = SteadyNow();
   for (const auto& [host, lost] : store_.host_losses()) {
     Told& told = told_losses_[host];
     if (lost == told.losses || now - told.at < absl::Hours(1)) continue;
@@ -111,7 +114,7 @@ void Keeper::TellHostLosses() {
 }
 
 void Keeper::LetGo() {
-  const absl::StatusOr<std::vector<Deletion>> plan = store_.PlanRetention(absl::GetCurrentTimeNanos(), retention_);
+  const absl::StatusOr<std::vector<Deletion>> plan = store_.PlanRetention(clock_.NowNs(), retention_);
   if (!plan.ok()) {
     spdlog::error("what is too old is not known: {}", std::string(plan.status().message()));
     return;

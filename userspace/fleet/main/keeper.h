@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "userspace/fleet/drains/order_clock.h"
 #include "userspace/fleet/main/uplink_service.h"
 #include "userspace/fleet/store/store.h"
 
@@ -19,7 +20,8 @@ namespace cw::fleet {
 
 class Keeper {
  public:
-  Keeper(UplinkService& uplink, Store& store, const Retention& retention);
+  // clock: says what is too old.
+  Keeper(UplinkService& uplink, Store& store, OrderClock& clock, const Retention& retention);
   ~Keeper();                                       // what is queued is stored
   uint64_t failures() const { return failures_; }  // commits that the store did not take; any thread
 
@@ -34,6 +36,7 @@ class Keeper {
 
   UplinkService& uplink_;
   Store& store_;
+  OrderClock& clock_;
   const Retention retention_;
   WorkLosses losses_;  // that were told
   uint64_t thinned_ = 0, thinned_events_ = 0;

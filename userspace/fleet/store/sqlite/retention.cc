@@ -75,7 +75,8 @@ absl::StatusOr<int64_t> RetentionRules::EventsUntil(uint64_t count) {
 
 absl::StatusOr<std::vector<Deletion>> RetentionRules::Plan(int64_t now_ns, const Retention& retention) {
   // A clock that is ahead deletes nothing that hosts told of late.
-  const absl::StatusOr<int64_t> newest = db_.Number("SELECT coalesce(max(newest_ns), 0) FROM host");
+  const absl::StatusOr<int64_t> newest = db_.Number(
+      "SELECT max((SELECT coalesce(max(newest_ns), 0) FROM host), (SELECT coalesce(max(time_ns), 0) FROM event))");
   if (!newest.ok()) return newest.status();
   if (*newest > 0) now_ns = std::min(now_ns, *newest + kAheadNs);
   std::vector<Deletion> plan;
