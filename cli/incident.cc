@@ -24,6 +24,7 @@
 #include "userspace/fleet/incidents/replay.h"
 #include "userspace/fleet/incidents/view.h"
 #include "userspace/fleet/rules/rules_file.h"
+#include "userspace/model/regular_file.h"
 
 namespace cw::cli {
 namespace {
@@ -142,20 +143,12 @@ absl::StatusOr<int> ExportIncident(Session& session, const IncidentOptions& opti
   return kOk;
 }
 
-absl::StatusOr<std::string> TextOfFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot read ", path, "; is it there?"));
-  return text.str();
-}
-
 absl::StatusOr<int> ReplayIncident(Session& session, const IncidentOptions& options) {
   const absl::StatusOr<fleet::Bundle> bundle = BundleOf(session, options.what);
   if (!bundle.ok()) return bundle.status();
   std::string rules_text = bundle->head.rules();
   if (!options.rules.empty()) {
-    const absl::StatusOr<std::string> text = TextOfFile(options.rules);
+    const absl::StatusOr<std::string> text = ReadRegularFile(options.rules);
     if (!text.ok()) return text.status();
     rules_text = *text;
   }

@@ -407,7 +407,7 @@ TEST_F(Folder, AnEmptyPeersFileNamesNobody) {
   ASSERT_TRUE(peers.ok()) << peers.status();
   EXPECT_TRUE(peers->empty());
   config.peers_file = path_;  // a folder
-  EXPECT_THAT(std::string(LoadPeers(config).status().message()), HasSubstr("to its end"));
+  EXPECT_THAT(std::string(LoadPeers(config).status().message()), HasSubstr("it is a folder"));
 }
 
 TEST_F(Folder, SecretsBelongToTheirOwner) {

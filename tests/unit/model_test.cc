@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include <cstddef>
 #include <cstring>
@@ -12,6 +16,7 @@
 #include "userspace/model/cpu_list.h"
 #include "userspace/model/flow.h"
 #include "userspace/model/names.h"
+#include "userspace/model/regular_file.h"
 #include "userspace/model/utf8.h"
 
 namespace cw {
@@ -173,6 +178,20 @@ TEST(MonotonicClock, NeverGoesBack) {
     ASSERT_GE(now, last);
     last = now;
   }
+}
+
+TEST(RegularFile, IsReadAndNothingElseIs) {
+  char name[] = "/tmp/cw-file-XXXXXX";
+  const std::string folder = mkdtemp(name);
+  std::ofstream(folder + "/a") << std::string(10'000, 'a');
+  EXPECT_EQ(ReadRegularFile(folder + "/a").value_or(""), std::string(10'000, 'a'));
+  EXPECT_EQ(ReadRegularFile(folder + "/a", 10'000).value_or(""), std::string(10'000, 'a'));
+  EXPECT_TRUE(absl::IsInvalidArgument(ReadRegularFile(folder + "/a", 9'999).status()));
+  ASSERT_EQ(mkfifo((folder + "/fifo").c_str(), 0600), 0);
+  for (const std::string& none : {folder, folder + "/fifo", std::string("/dev/zero")})
+    EXPECT_TRUE(absl::IsInvalidArgument(ReadRegularFile(none).status())) << none;
+  EXPECT_TRUE(absl::IsNotFound(ReadRegularFile(folder + "/b").status()));
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

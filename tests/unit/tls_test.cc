@@ -103,6 +103,14 @@ TEST(TlsFiles, AreCheckedBeforeTheyAreUsed) {
   EXPECT_THAT(std::string(Load({good.cert, user.key, good.ca}).status().message()), HasSubstr("is not the key of"));
   EXPECT_EQ(Load({good.cert, good.key, site.folder() + "/none"}).status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(std::string(Load({good.key, good.key, good.ca}).status().message()), HasSubstr(good.key));
+  // As a Kubernetes secret's: the group is the process's own, or it is a stranger's.
+  ASSERT_EQ(chmod(good.key.c_str(), 0440), 0);
+  EXPECT_TRUE(Load(good).ok());
+  if (geteuid() == 0) {
+    ASSERT_EQ(chown(good.key.c_str(), 0, 12345), 0);
+    EXPECT_THAT(std::string(Load(good).status().message()), HasSubstr("chmod 600"));
+    ASSERT_EQ(chown(good.key.c_str(), 0, getegid()), 0);
+  }
   ASSERT_EQ(chmod(good.key.c_str(), 0644), 0);
   EXPECT_THAT(std::string(Load(good).status().message()), HasSubstr("chmod 600"));
 }

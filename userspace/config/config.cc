@@ -15,6 +15,7 @@
 #include "absl/strings/str_join.h"
 #include "userspace/config/reader.h"
 #include "userspace/config/schema.h"
+#include "userspace/model/regular_file.h"
 
 namespace cw::config {
 namespace {
@@ -155,20 +156,8 @@ void CheckKeysAndProbe(const Config& config, const Complain& complain) {
   }
 }
 
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) {
-    const std::string message = absl::StrFormat("cannot read %s: %s", path, strerror(errno));
-    return errno == ENOENT ? absl::NotFoundError(message) : absl::PermissionDeniedError(message);
-  }
-  std::ostringstream text;
-  if (file.peek() != EOF) text << file.rdbuf();  // inserting nothing, as of an empty file, would count as a failure
-  if (file.bad() || text.fail()) return absl::DataLossError(absl::StrFormat("cannot read %s to its end", path));
-  return text.str();
-}
-
 absl::Status AppendPeers(const std::string& path, std::vector<PeerConfig>& peers) {
-  absl::StatusOr<std::string> text = ReadFile(path);
+  absl::StatusOr<std::string> text = ReadRegularFile(path);
   if (!text.ok()) return text.status();
   std::vector<PeerConfig> found;
   absl::Status status = ReadToml(
@@ -250,7 +239,7 @@ absl::StatusOr<Config> ParseConfig(absl::string_view text, absl::string_view fil
 }
 
 absl::StatusOr<Config> LoadConfig(const std::string& path) {
-  absl::StatusOr<std::string> text = ReadFile(path);
+  absl::StatusOr<std::string> text = ReadRegularFile(path);
   if (!text.ok()) return text.status();
   return ParseConfig(*text, path);
 }

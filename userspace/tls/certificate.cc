@@ -7,10 +7,12 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <ctime>
 #include <utility>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
@@ -101,8 +103,16 @@ absl::Status CheckPair(const Files& files, const Material& material, const X509*
 
 }  // namespace
 
+// As a key of a Kubernetes secret is 0440 of the pod's group.
+static bool IsOwnGroup(gid_t group) {
+  if (group == getegid()) return true;
+  std::vector<gid_t> groups(static_cast<size_t>(std::max(getgroups(0, nullptr), 0)));
+  const int count = getgroups(static_cast<int>(groups.size()), groups.data());
+  return std::find(groups.begin(), groups.begin() + std::max(count, 0), group) != groups.begin() + std::max(count, 0);
+}
+
 absl::StatusOr<std::string> ReadFile(const std::string& path, bool secret) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a FIFO hangs nobody
   if (fd < 0) {
     const std::string text = absl::StrFormat("cannot read %s: %s", path, strerror(errno));
     return errno == ENOENT ? absl::NotFoundError(text) : absl::PermissionDeniedError(text);
@@ -110,7 +120,9 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, bool secret) {
   const absl::Cleanup close_fd = [fd] { close(fd); };
   struct stat info {};
   if (fstat(fd, &info) != 0) return absl::InternalError(absl::StrFormat("%s: %s", path, strerror(errno)));
-  if (secret && S_ISREG(info.st_mode) && (info.st_mode & (S_IRWXO | S_IWGRP)) != 0)
+  if (!S_ISREG(info.st_mode)) return absl::FailedPreconditionError(absl::StrFormat("%s is no regular file", path));
+  const bool by_others = (info.st_mode & (S_IRWXO | S_IWGRP)) != 0;
+  if (secret && (by_others || ((info.st_mode & S_IRWXG) != 0 && !IsOwnGroup(info.st_gid))))
     return absl::PermissionDeniedError(absl::StrFormat("others may use the key %s; run: chmod 600 %s", path, path));
   std::string text;
   char buffer[4096];

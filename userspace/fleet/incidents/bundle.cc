@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/fleet/incidents/bundle.h"
+#include "userspace/model/regular_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -156,14 +157,9 @@ class BundleReader {
 absl::StatusOr<Bundle> ReadBundle(absl::string_view bytes) { return BundleReader().Read(bytes); }
 
 absl::StatusOr<Bundle> LoadBundle(const std::string& path) {
-  std::ifstream file(path, std::ios::binary | std::ios::ate);
-  if (!file) return absl::NotFoundError(absl::StrCat("cannot read ", path, "; is it there?"));
-  if (file.tellg() < 0 || static_cast<uint64_t>(file.tellg()) > kMostFile)
-    return absl::InvalidArgumentError(absl::StrCat(path, " is no incident: it is larger than any"));
-  file.seekg(0);
-  std::stringstream text;
-  text << file.rdbuf();
-  absl::StatusOr<Bundle> bundle = ReadBundle(text.str());
+  const absl::StatusOr<std::string> bytes = ReadRegularFile(path, kMostFile);
+  if (!bytes.ok()) return bytes.status();
+  absl::StatusOr<Bundle> bundle = ReadBundle(*bytes);
   if (bundle.ok()) return bundle;
   return absl::Status(bundle.status().code(), absl::StrCat(path, ": ", bundle.status().message()));
 }

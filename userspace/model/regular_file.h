@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a configuration names is a file: a FIFO would hang who reads it, a device has no end. Any thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace cw {
+
+// NotFound, PermissionDenied: with errno's text. InvalidArgument: no regular file, or of more than `most_bytes`.
+absl::StatusOr<std::string> ReadRegularFile(const std::string& path, uint64_t most_bytes = 64 << 20);
+
+}  // namespace cw
