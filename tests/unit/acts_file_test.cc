@@ -48,14 +48,14 @@ TEST(ActsLine, IsJsonWhateverStandsInIt) {
                 .role = "steer",
                 .via = "CN=\xff\n",
                 .what = "SteerSet",
-                .request = "flow: \"7\"",
+                .request = "flow: \"7\" J\u00fcrgen \U0001f600",
                 .outcome = "failed",
                 .error = "no such flow"};
   const nlohmann::json line = nlohmann::json::parse(LineOf(act, 1'764'141'300'000'000'005));
   EXPECT_EQ(line["time"], "2025-11-26T07:15:00.000000005Z");
   EXPECT_EQ(line["by"], "o\"neil\\");
   EXPECT_EQ(line["via"], "CN=\u00ff\n");
-  EXPECT_EQ(line["request"], "flow: \"7\"");
+  EXPECT_EQ(line["request"], "flow: \"7\" J\u00fcrgen \U0001f600");
   EXPECT_EQ(line["error"], "no such flow");
 }
 

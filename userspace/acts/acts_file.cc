@@ -11,6 +11,7 @@
 #include <cstring>
 #include <ctime>
 #include <fstream>
+#include <utility>
 
 #include "maps/folder.h"
 
@@ -19,17 +20,41 @@ namespace {
 
 constexpr uint32_t kNoLogin = 0xffffffff;  // of a daemon
 
+void AppendEscaped(uint32_t point, std::string& out) {
+  char escaped[8];
+  snprintf(escaped, sizeof escaped, "\\u%04x", point & 0xffff);
+  out += escaped;
+}
+
+// The code point at `at`, and its bytes; of bytes that are no UTF-8 one by itself.
+std::pair<uint32_t, size_t> PointAt(const std::string& text, size_t at) {
+  const auto byte = [&](size_t i) { return static_cast<uint32_t>(static_cast<unsigned char>(text[at + i])); };
+  const size_t more = byte(0) >= 0xf0 && byte(0) < 0xf5   ? 3
+                      : byte(0) >= 0xe0 && byte(0) < 0xf0 ? 2
+                      : byte(0) >= 0xc2 && byte(0) < 0xe0 ? 1
+                                                          : 0;
+  if (more == 0 || at + more >= text.size()) return {byte(0), 1};
+  uint32_t point = byte(0) & (0x3f >> more);
+  for (size_t i = 1; i <= more; ++i) {
+    if ((byte(i) & 0xc0) != 0x80) return {byte(0), 1};
+    point = point << 6 | (byte(i) & 0x3f);
+  }
+  return {point, more + 1};
+}
+
 void AppendText(const char* name, const std::string& text, std::string& out) {
   out += std::string(out.size() > 1 ? ", \"" : "\"") + name + "\": \"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte > 0x7e) {
-      char escaped[8];
-      snprintf(escaped, sizeof escaped, "\\u%04x", byte);
-      out += escaped;
+  for (size_t i = 0; i < text.size();) {
+    const auto [point, bytes] = PointAt(text, i);
+    i += bytes;
+    if (point > 0xffff) {
+      AppendEscaped(0xd800 + ((point - 0x10000) >> 10), out);
+      AppendEscaped(0xdc00 + ((point - 0x10000) & 0x3ff), out);
+    } else if (point < 0x20 || point > 0x7e) {
+      AppendEscaped(point, out);
     } else {
-      if (c == '"' || c == '\\') out += '\\';
-      out += c;
+      if (point == '"' || point == '\\') out += '\\';
+      out += static_cast<char>(point);
     }
   }
   out += '"';

@@ -23,7 +23,8 @@ struct Act {
 // Of this process: by its login (which sudo does not change), or its user.
 Act ByThisProcess(const std::string& what, const std::string& request);
 
-// {"time": "2026-11-26T07:15:00.123456789Z", "by": …}, without a newline. What is not ASCII is escaped, byte by byte.
+// {"time": "2026-11-26T07:15:00.123456789Z", "by": …}, without a newline. What is not ASCII is escaped; of what is no
+// UTF-8 each byte.
 std::string LineOf(const Act& act, int64_t unix_ns);
 
 class ActsFile {

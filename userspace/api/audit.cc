@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "userspace/model/printable.h"
 #include "userspace/model/utf8.h"
 
 namespace cw::api {
@@ -40,9 +41,9 @@ ApiEvent CallMade(const Caller& caller, absl::string_view call, const std::strin
 
 acts::Act ActOf(const Caller& caller, absl::string_view call, const std::string& request, const absl::Status& result) {
   constexpr size_t kLongest = 4096;
-  return {.by = caller.name,
+  return {.by = Printable(caller.name),
           .role = std::string(RoleName(caller.role)),
-          .via = caller.via,
+          .via = Printable(caller.via),
           .what = std::string(call),
           .request = CutUtf8(request, kLongest),
           .outcome = result.ok()                        ? "allowed"

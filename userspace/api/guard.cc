@@ -28,6 +28,8 @@ void Gate::Done(const Caller& caller, absl::string_view method, const std::strin
                 const absl::Status& result) {
   const MethodRole* role = FindMethod(method);
   if (role == nullptr || !role->changes()) return;
+  // What fails again and again must wash nothing away.
+  if (!result.ok() && !limiter_.Tell(caller.name, absl::Now())) return;
   view_.Tell(CallMade(caller, method, request, result));
   Keep(ActOf(caller, method, request, result));
 }

@@ -8,7 +8,7 @@ namespace cw::fleet {
 
 void ActsLog::Keep(const api::Caller& caller, absl::string_view call, const google::protobuf::Message& request,
                    const absl::Status& result) {
-  if (absl::IsPermissionDenied(result) && !limiter_.Tell(caller.name, absl::Now())) return;
+  if (!result.ok() && !limiter_.Tell(caller.name, absl::Now())) return;
   const acts::Act act = api::ActOf(caller, call, request.ShortDebugString(), result);
   const std::string fault = file_.Append(act, absl::GetCurrentTimeNanos());
   if (failed_.exchange(!fault.empty()) == !fault.empty()) return;
