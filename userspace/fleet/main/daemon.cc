@@ -2,6 +2,7 @@
 #include "userspace/fleet/main/daemon.h"
 
 #include <grpcpp/grpcpp.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -9,8 +10,6 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <sstream>
 
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
@@ -37,6 +36,7 @@
 #include "userspace/fleet/rules/rules_file.h"
 #include "userspace/fleet/store/sqlite/sqlite_store.h"
 #include "userspace/http/server.h"
+#include "userspace/model/regular_file.h"
 
 namespace cw::fleet {
 namespace {
@@ -50,24 +50,16 @@ int Fail(const absl::Status& status) {
   return 1;
 }
 
-absl::StatusOr<std::string> ReadAll(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) return absl::NotFoundError("cannot read " + path + "; is it there, and readable for this user?");
-  return text.str();
-}
-
 absl::StatusOr<FleetFile> ReadFabric(const std::string& path) {
   if (path.empty()) return FleetFile{};
-  const absl::StatusOr<std::string> text = ReadAll(path);
+  const absl::StatusOr<std::string> text = ReadRegularFile(path);
   if (!text.ok()) return text.status();
   return ReadFleetFile(*text, path);
 }
 
 absl::StatusOr<Rules> ReadRulesOf(const std::string& path) {
   if (path.empty()) return Rules{};
-  const absl::StatusOr<std::string> text = ReadAll(path);
+  const absl::StatusOr<std::string> text = ReadRegularFile(path);
   if (!text.ok()) return text.status();
   return ReadRules(*text, path);
 }
@@ -84,7 +76,7 @@ int64_t NewestOf(Store& store) {
   int64_t newest_ns = 0;
   const absl::StatusOr<std::vector<HostSeen>> hosts = store.Hosts();
   for (size_t i = 0; hosts.ok() && i < hosts->size(); ++i) newest_ns = std::max(newest_ns, (*hosts)[i].newest_ns);
-  for (const char* kind : {kDrainOrder, kMuteOrder}) {
+  for (const char* kind : {kDrainOrder, kMuteOrder, kTimeOrder}) {
     const absl::StatusOr<std::vector<StoredOrder>> orders = store.Orders(kind);  // by when they were made
     if (orders.ok() && !orders->empty()) newest_ns = std::max(newest_ns, static_cast<int64_t>(orders->back().id));
   }
@@ -98,8 +90,8 @@ IncidentOptions IncidentsOf(const FleetdConfig& config, const CauseRules& causes
     options.least = static_cast<Severity>(config.incident_severity);
   options.version = CW_VERSION;
   // They were read before, so they are there.
-  if (!config.rules_file.empty()) options.rules = ReadAll(config.rules_file).value_or("");
-  if (!config.fabric_file.empty()) options.fabric = ReadAll(config.fabric_file).value_or("");
+  if (!config.rules_file.empty()) options.rules = ReadRegularFile(config.rules_file).value_or("");
+  if (!config.fabric_file.empty()) options.fabric = ReadRegularFile(config.fabric_file).value_or("");
   return options;
 }
 
@@ -256,6 +248,8 @@ class Service {
 };
 
 int Serve(const FleetdConfig& config) {
+  constexpr mode_t kNotForOthers = 0027;
+  umask(umask(0) | kNotForOthers);
   commandline::SdNotify("STATUS=starting");
   doors::RaiseDescriptors();
   spdlog::set_default_logger(spdlog::stderr_logger_mt("cwfleetd"));
@@ -263,7 +257,7 @@ int Serve(const FleetdConfig& config) {
   api::LimitGrpc();
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGTERM, SIGINT}) sigaddset(&signals, signal);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&signals, signal);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // every later thread inherits it
   std::signal(SIGPIPE, SIG_IGN);
   absl::StatusOr<std::unique_ptr<Service>> service = Service::Start(config);
@@ -271,7 +265,9 @@ int Serve(const FleetdConfig& config) {
   spdlog::info("serving on {}, keeping in {}", absl::StrJoin(config.listen, ", "), config.store);
   commandline::SdNotify("READY=1\nSTATUS=running");
   int signal = 0;
-  sigwait(&signals, &signal);
+  while (sigwait(&signals, &signal) != 0 || signal == SIGHUP) {
+    if (signal == SIGHUP) spdlog::info("SIGHUP: certificates are read again by themselves; all else takes a restart");
+  }
   commandline::SdNotify("STOPPING=1");
   service->reset();
   return 0;
@@ -282,12 +278,14 @@ int Check(const FleetdConfig& config, const std::string& path) {
     return Fail(fabric.status());
   if (const absl::StatusOr<Rules> rules = ReadRulesOf(config.rules_file); !rules.ok()) return Fail(rules.status());
   if (const auto tls = tls::Load(TlsOf(config)); !tls.ok()) return Fail(tls.status());
+  tls::Revocations revocations(TlsOf(config));
+  if (const absl::Status status = revocations.Load(); !status.ok()) return Fail(status);
   std::fprintf(stderr, "%s: no fault found\n", path.c_str());
   return 0;
 }
 
 int TestRules(const std::string& path) {
-  const absl::StatusOr<std::string> text = ReadAll(path);
+  const absl::StatusOr<std::string> text = ReadRegularFile(path);
   if (!text.ok()) return Fail(text.status());
   const absl::StatusOr<Rules> rules = ReadRules(*text, path);
   if (!rules.ok()) return Fail(rules.status());
@@ -304,9 +302,10 @@ std::string ProgramPage(const CLI::App& app) {
       {.section = 8,
        .version = CW_VERSION,
        .summary = "fleet service of cwfabric: all hosts' paths and events in one place",
-       .parts = {{"SIGNALS", "SIGTERM and SIGINT end it; what it acknowledged is in the store."},
-                 {"EXIT STATUS", "0 ended as asked, 1 failed (a test of rules, too), 2 usage."},
-                 {"SEE ALSO", ".BR cwagentd (8),\n.BR cwctl (1)"}}});
+       .parts = {
+           {"SIGNALS", "SIGTERM and SIGINT end it; what it acknowledged is in the store. SIGHUP changes nothing."},
+           {"EXIT STATUS", "0 ended as asked, 1 failed (a test of rules, too), 2 usage."},
+           {"SEE ALSO", ".BR cwagentd (8),\n.BR cwctl (1)"}}});
 }
 
 }  // namespace
@@ -337,7 +336,7 @@ int DaemonMain(int argc, char** argv) {
     std::fprintf(stderr, "--config is required: the TOML file; cwfleetd --default-config prints one to begin with\n");
     return 2;
   }
-  const absl::StatusOr<std::string> text = ReadAll(path);
+  const absl::StatusOr<std::string> text = ReadRegularFile(path);
   if (!text.ok()) return Fail(text.status());
   const absl::StatusOr<FleetdConfig> config = ParseFleetdConfig(*text, path);
   if (!config.ok()) return Fail(config.status());

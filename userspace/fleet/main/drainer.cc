@@ -216,6 +216,7 @@ absl::StatusOr<std::vector<pb::FleetDrain>> Drainer::ShowAll() {
   }
   for (const uint64_t id : book_.ids()) {
     drains.push_back(book_.Show(id, *hosts, crossing_[id].who, absl::ToUnixNanos(SteadyNow())));
+    drains.back().set_start_ns(clock_.WallOf(drains.back().start_ns()));
     drains.back().set_end_ns(clock_.WallOf(drains.back().end_ns()));
   }
   std::erase_if(crossing_, [&](const auto& of) { return book_.Find(of.first) == nullptr; });

@@ -30,6 +30,7 @@ class Keeper {
   void Flushing();
   void Flush();
   void Keeping();
+  void KeepTime();
   void TellLosses();
   void TellHostLosses();
   void LetGo();

@@ -98,6 +98,7 @@ std::vector<pb::FleetMute> Muter::Mutes() const {
   std::vector<pb::FleetMute> all;
   for (const auto& [key, mute] : mutes_) {
     all.push_back(mute);
+    all.back().set_start_ns(clock_.WallOf(mute.start_ns()));
     all.back().set_end_ns(clock_.WallOf(mute.end_ns()));
   }
   return all;
