@@ -246,7 +246,9 @@ TEST_F(HostileWords, ReachNoTerminalByAnyVerb) {
         ExpectTame(run.out, of);
         ExpectTame(run.err, of);
         ++asked;
-        shown += absl::StrContains(run.out + run.err, "FORGED");
+        const bool hostile = absl::StrContains(run.out + run.err, "FORGED");
+        shown += hostile;
+        EXPECT_TRUE(!hostile || !json || absl::StrContains(run.out, "\\u202e")) << "programs get what was sent";
         waits |= run.exit_code == 124;
         if (run.exit_code == 2) absl::StrAppend(&usage, of, ": ", run.out, run.err);
       }

@@ -10,10 +10,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "tests/unit/cli_run.h"
+#include "userspace/commandline/printable_stream.h"
 
 namespace cw::commandline {
 namespace {
@@ -55,6 +57,22 @@ class Folder : public ::testing::Test {
 
   std::string path_;
 };
+
+TEST(PrintableStreamTest, LetsTheProgramsOwnColoursThroughAndNothingElse) {
+  std::ostringstream out;
+  {
+    PrintableStream fence(out);
+    out << "\033[31mdead\033[0m\tx\n\033[2J\033[8m\x07\u202e" << 'y' << std::flush;
+  }
+  EXPECT_EQ(out.str(), "\033[31mdead\033[0m\tx\n?[2J?[8m??y");
+  std::ostringstream json;
+  {
+    PrintableStream fence(json);
+    fence.SetJson();
+    json << "{\"a\": \"\u202e\u0085\"}\n";
+  }
+  EXPECT_EQ(json.str(), "{\"a\": \"\\u202e\\u0085\"}\n");
+}
 
 TEST(Describe, ReadsVerbsOptionsAndChoices) {
   CLI::App app("A program", "prog");

@@ -100,6 +100,20 @@ TEST_F(SilenceTest, ADeadLeafOneOfWhoseHostsIsDownTooIsTheLeaf) {
   EXPECT_THAT(OpenAfter(6), ElementsAre("switch dead: switch " + fabric_.name(fabric_.leaf(0, 1))));
 }
 
+// The word of its hosts comes one after the other.
+TEST_F(SilenceTest, ADeadLeafWhoseHostsReportLateIsTheLeafAlone) {
+  Silence({3, 4, 5});
+  for (PathEvidence& path : picture_.paths) {
+    if (path.host == 4 || path.host == 5) path.state = State::kAlive, path.silent_ns = 0;
+  }
+  silent_ = {4, 5};
+  EXPECT_THAT(OpenAfter(2), IsEmpty());
+  silent_.clear();
+  Silence({3, 4, 5});
+  EXPECT_THAT(OpenAfter(4), ElementsAre("switch dead: switch " + fabric_.name(fabric_.leaf(0, 1))));
+  EXPECT_THAT(OpenAfter(20), SizeIs(1));
+}
+
 TEST_F(SilenceTest, ADeadLeafIsOneFindingAndItsHostsNone) {
   Silence({3, 4, 5});
   EXPECT_THAT(OpenAfter(4), ElementsAre("switch dead: switch " + fabric_.name(fabric_.leaf(0, 1))));

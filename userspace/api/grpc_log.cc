@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/api/grpc_log.h"
+#include <google/protobuf/stubs/logging.h>
 
 #include <grpc/support/log.h>
 
@@ -29,6 +30,7 @@ void SilenceGrpc() {
 }
 
 void LimitGrpc() {
+  google::protobuf::SetLogHandler(nullptr);  // it complains of each call that is no UTF-8, which is refused
   if (!LinesAreWanted()) gpr_set_log_function(PrintSome);
 }
 
