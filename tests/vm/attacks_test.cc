@@ -92,8 +92,8 @@ std::vector<Attack> OnTheAgent() {
       {"40 followers of events", kAgent,
        "for i in $(seq 40); do timeout 4 su reader -c 'cwctl events --follow' >/dev/null 2>&1 & done; sleep 2; cwctl "
        "status | head -1; wait"},
-      {"100 acts that are refused", kAgent,
-       "for i in $(seq 100); do su reader -c 'cwctl mode protect' >/dev/null 2>&1; done; wc -l "
+      {"40 acts that are refused", kAgent,
+       "for i in $(seq 40); do su reader -c 'cwctl mode protect' >/dev/null 2>&1; done; wc -l "
        "</var/lib/cwfabric/default/acts.jsonl"},
       {"100 reads at once", kAgent,
        "for i in $(seq 100); do su reader -c 'cwctl --timeout 20 status' >/dev/null 2>&1 & done; wait; echo done"},
@@ -166,8 +166,8 @@ std::vector<Attack> OnTheFleetService() {
       {"HTTP, 64 slow readers", kFleet, "cw_attacker slow 127.0.0.1:9481 64 3000"},
       {"HTTP, headers of 8 MiB", kFleet, "cw_attacker hold 127.0.0.1:9481 16 1000 header"},
       {"HTTP, noise", kFleet, "cw_attacker hold 127.0.0.1:9481 200 1000 noise"},
-      {"100 acts of a reader", kFleet,
-       "for i in $(seq 100); do " + AsPerson("bob", "fleet drain host localhost") +
+      {"40 acts of a reader", kFleet,
+       "for i in $(seq 40); do " + AsPerson("bob", "fleet drain host localhost") +
            " >/dev/null 2>&1; done; wc -l </var/lib/cwfabric-fleet/acts.jsonl"},
       {"100 reads at once", kFleet,
        "for i in $(seq 100); do " + AsPerson("bob", "fleet hosts") + " >/dev/null 2>&1 & done; wait; echo done", 256},

@@ -244,7 +244,7 @@ TEST_F(InstalledTest, ConfiguredAskedUpgradedAndGone) {
       Run("systemd-analyze security --no-pager cwfabric-agent | grep 'Overall exposure' | grep -oE '[0-9]+\\.[0-9]'");
   double level = 10;
   ASSERT_TRUE(absl::SimpleAtod(exposure, &level)) << exposure;
-  EXPECT_LE(level, 2.8);
+  EXPECT_LE(level, 3.2);  // 0.3 of it for calls that could set the clock, had it the capability
   RecordProperty("exposure", exposure);
 
   Upgrade();
