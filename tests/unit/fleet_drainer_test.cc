@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tests/unit/fleet_failing_store.h"
+#include "userspace/fleet/main/kept_time.h"
 #include "userspace/fleet/store/sqlite/sqlite_store.h"
 
 namespace cw::fleet {
@@ -155,6 +156,24 @@ TEST_F(DrainerTest, OneWhoseTimeIsOverEndsOnceThoughTheDiskIsFull) {
   store_.fails_orders = false;
   drainer_->Tick(steady_ + absl::Hours(1));
   EXPECT_THAT(*store_.Orders("drain"), IsEmpty());
+}
+
+// Ended every 14 s by SIGKILL, on a host whose clock nobody keeps right: an order of 30 s lasts no longer for it.
+TEST_F(DrainerTest, ADrainEndsThoughTheServiceIsKilledAgainAndAgain) {
+  PutDrain(kNewest + absl::ToInt64Nanoseconds(absl::Seconds(30)));
+  wall_ += absl::Hours(1);
+  for (int life = 0; life < 3; ++life) {
+    Restart();
+    clock_ = std::make_unique<OrderClock>(NewestTime(store_), Reads());
+    drainer_ = std::make_unique<Drainer>(*uplink_, *query_, store_, *clock_, ReadDrains(store_, "one").value());
+    drainer_->Tick(steady_);
+    EXPECT_NE(Show(), "") << life;
+    steady_ += absl::Seconds(10);
+    ASSERT_TRUE(KeepTime(store_, clock_->NowNs()).ok());
+    steady_ += absl::Seconds(4);
+    drainer_->Tick(steady_);
+  }
+  EXPECT_EQ(Show(), "") << "30 s of it ran, but for the 4 s of each life";
 }
 
 // Attack "time": a clock that is 400 days ahead at a start ends no drain, and one that is set while it runs neither.

@@ -15,8 +15,6 @@
 
 namespace cw::fleet {
 
-inline constexpr char kTimeOrder[] = "time";  // in the store, one entry, whose id is the time that it was last
-
 class OrderClock {
  public:
   struct Reads {

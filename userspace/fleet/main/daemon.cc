@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -29,6 +28,7 @@
 #include "userspace/fleet/main/incident_service.h"
 #include "userspace/fleet/main/incident_taker.h"
 #include "userspace/fleet/main/keeper.h"
+#include "userspace/fleet/main/kept_time.h"
 #include "userspace/fleet/main/query_service.h"
 #include "userspace/fleet/main/server_limits.h"
 #include "userspace/fleet/main/service_discovery.h"
@@ -69,18 +69,6 @@ std::string InstanceName(const FleetdConfig& config) {
   char name[256] = {};
   gethostname(name, sizeof(name) - 1);
   return name;
-}
-
-// The newest time that the store knows; 0: none.
-int64_t NewestOf(Store& store) {
-  int64_t newest_ns = 0;
-  const absl::StatusOr<std::vector<HostSeen>> hosts = store.Hosts();
-  for (size_t i = 0; hosts.ok() && i < hosts->size(); ++i) newest_ns = std::max(newest_ns, (*hosts)[i].newest_ns);
-  for (const char* kind : {kDrainOrder, kMuteOrder, kTimeOrder}) {
-    const absl::StatusOr<std::vector<StoredOrder>> orders = store.Orders(kind);  // by when they were made
-    if (orders.ok() && !orders->empty()) newest_ns = std::max(newest_ns, static_cast<int64_t>(orders->back().id));
-  }
-  return newest_ns;
 }
 
 IncidentOptions IncidentsOf(const FleetdConfig& config, const CauseRules& causes) {
@@ -142,7 +130,7 @@ class Service {
         uplink_(ingest_, revocations_),
         query_(*store_, InstanceName(config), fabric, [this](const auto& look) { uplink_.EachHost(look); }),
         jobs_(*store_, fabric, [this](const auto& look) { uplink_.EachHost(look); }),
-        clock_(NewestOf(*store_)),
+        clock_(NewestTime(*store_)),
         drainer_(uplink_, query_, *store_, clock_, std::move(drains)),
         muter_(*store_, clock_),
         alerts_(config.alerts, {.rules = rules.findings.causes, .runbook_url = config.runbook_url}),

@@ -5,6 +5,7 @@
 
 #include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
+#include "userspace/fleet/main/kept_time.h"
 #include "userspace/model/steady.h"
 
 namespace cw::fleet {
@@ -73,21 +74,11 @@ void Keeper::Keeping() {
     const std::string problem(more.status().message());
     if (!more.ok() && problem != told) spdlog::error("the store cannot be compacted: {}", problem);
     told = problem;
-    KeepTime();
+    KeepTime(store_, clock_.NowNs()).IgnoreError();  // the flusher says what is wrong with the store
     TellLosses();
     if (SteadyNow() < retention_at) continue;
     retention_at = SteadyNow() + kRetentionPeriod;
     LetGo();
-  }
-}
-
-// So that a service that is ended again and again goes on where it was.
-void Keeper::KeepTime() {
-  const auto now = static_cast<uint64_t>(clock_.NowNs());
-  if (!store_.PutOrder({kTimeOrder, now, ""}).ok()) return;  // the flusher says what is wrong with the store
-  const absl::StatusOr<std::vector<StoredOrder>> all = store_.Orders(kTimeOrder);
-  for (size_t i = 0; all.ok() && i < all->size(); ++i) {
-    if ((*all)[i].id != now) store_.RemoveOrder(kTimeOrder, (*all)[i].id).IgnoreError();
   }
 }
 

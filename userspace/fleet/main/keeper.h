@@ -30,7 +30,6 @@ class Keeper {
   void Flushing();
   void Flush();
   void Keeping();
-  void KeepTime();
   void TellLosses();
   void TellHostLosses();
   void LetGo();
