@@ -6,14 +6,13 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "absl/strings/str_cat.h"
 #include "tests/unit/cli_run.h"
 #include "tests/unit/tls_files.h"
+#include "tests/unit/tls_grpc.h"
 #include "userspace/api/fleet.grpc.pb.h"
 #include "userspace/fleet/topology/fleet_file.h"
 
@@ -194,21 +193,11 @@ class FleetWithAJob : public FakeFleet {
   }
 };
 
-std::string TextOf(const std::string& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
 class CwctlFleet : public ::testing::Test {
  protected:
   void SetUp() override {
-    const tls::Files files = site_.Host("fleet1");
-    grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-    options.pem_root_certs = TextOf(files.ca);
-    options.pem_key_cert_pairs = {{TextOf(files.key), TextOf(files.cert)}};
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::SslServerCredentials(options), &port_);
+    builder.AddListeningPort("127.0.0.1:0", tls::ServerOf(site_.Host("fleet1")), &port_);
     builder.RegisterService(&fleet_);
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);

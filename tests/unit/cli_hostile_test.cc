@@ -11,10 +11,8 @@
 
 #include <CLI/CLI.hpp>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -24,6 +22,7 @@
 #include "cli/session.h"
 #include "tests/unit/cli_run.h"
 #include "tests/unit/tls_files.h"
+#include "tests/unit/tls_grpc.h"
 #include "userspace/api/cwfabric.grpc.pb.h"
 #include "userspace/api/fleet.grpc.pb.h"
 #include "userspace/api/incident.grpc.pb.h"
@@ -123,12 +122,6 @@ class HostileService final : public grpc::CallbackGenericService {
   }
 };
 
-std::string TextOf(const std::string& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
 struct Verb {
   std::vector<std::string> words;
   std::vector<commandline::Option> positionals, options;
@@ -159,12 +152,8 @@ class HostileWords : public ::testing::Test {
   void SetUp() override {
     char name[] = "/tmp/cw-hostile-XXXXXX";
     folder_ = mkdtemp(name);
-    const tls::Files files = site_.Host("fleet1");
-    grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-    options.pem_root_certs = TextOf(files.ca);
-    options.pem_key_cert_pairs = {{TextOf(files.key), TextOf(files.cert)}};
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::SslServerCredentials(options), &port_);
+    builder.AddListeningPort("127.0.0.1:0", tls::ServerOf(site_.Host("fleet1")), &port_);
     builder.AddListeningPort("unix:" + folder_ + "/agent.sock", grpc::InsecureServerCredentials());
     builder.RegisterCallbackGenericService(&service_);
     server_ = builder.BuildAndStart();

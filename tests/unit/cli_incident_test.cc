@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/unit/cli_run.h"
 #include "tests/unit/tls_files.h"
+#include "tests/unit/tls_grpc.h"
 #include "userspace/api/fleet.grpc.pb.h"
 #include "userspace/api/incident.grpc.pb.h"
 #include "userspace/fleet/incidents/bundle.h"
@@ -78,12 +79,8 @@ class CwctlIncident : public ::testing::Test {
   void SetUp() override {
     std::string name = (std::filesystem::temp_directory_path() / "cw_cli_incident_XXXXXX").string();
     folder_ = mkdtemp(name.data());
-    const tls::Files files = site_.Host("fleet1");
-    grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-    options.pem_root_certs = TextIn(files.ca);
-    options.pem_key_cert_pairs = {{TextIn(files.key), TextIn(files.cert)}};
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::SslServerCredentials(options), &port_);
+    builder.AddListeningPort("127.0.0.1:0", tls::ServerOf(site_.Host("fleet1")), &port_);
     builder.RegisterService(&others_);
     if (serves_) builder.RegisterService(&incidents_);
     server_ = builder.BuildAndStart();

@@ -8,15 +8,14 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <fstream>
 #include <memory>
-#include <sstream>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tests/lab/eventually.h"
 #include "tests/unit/tls_files.h"
+#include "tests/unit/tls_grpc.h"
 #include "userspace/fleet/main/incident_taker.h"
 #include "userspace/fleet/main/server_limits.h"
 #include "userspace/fleet/store/sqlite/sqlite_store.h"
@@ -55,31 +54,21 @@ class SeenRings final : public HostRings {
   }
 };
 
-std::string FileText(const std::string& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
 class UplinkServiceTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const tls::Files files = site_.Host("fleet1");
-    grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-    options.pem_root_certs = FileText(files.ca);
-    options.pem_key_cert_pairs = {{FileText(files.key), FileText(files.cert)}};
     uplink_.SetOrders(&orders_);
     int port = 0;
     grpc::ServerBuilder builder;
     LimitServer(builder);
-    builder.AddListeningPort("127.0.0.1:0", grpc::SslServerCredentials(options), &port);
+    builder.AddListeningPort("127.0.0.1:0", tls::ServerOf(site_.Host("fleet1")), &port);
     builder.RegisterService(&uplink_);
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);
     const tls::Files own = site_.Host("node17");
     stub_ = pb::Uplink::NewStub(
         grpc::CreateChannel(absl::StrCat("127.0.0.1:", port),
-                            grpc::SslCredentials({FileText(own.ca), FileText(own.key), FileText(own.cert)})));
+                            grpc::SslCredentials({tls::PemIn(own.ca), tls::PemIn(own.key), tls::PemIn(own.cert)})));
     context_.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(30)));
     stream_ = stub_->Connect(&context_);
   }

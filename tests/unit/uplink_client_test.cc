@@ -9,13 +9,13 @@
 #include <filesystem>
 #include <fstream>
 #include <mutex>
-#include <sstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tests/lab/eventually.h"
 #include "tests/unit/tls_files.h"
+#include "tests/unit/tls_grpc.h"
 #include "userspace/api/fleet.grpc.pb.h"
 
 namespace cw::uplink {
@@ -25,12 +25,6 @@ namespace pb = cwfabric::v1;
 using lab::Eventually;
 
 constexpr size_t kMiB = 1 << 20;
-
-std::string FileText(const std::string& path) {
-  std::stringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
 
 // Of this process, as the kernel counts it.
 size_t ResidentBytes() {
@@ -64,12 +58,8 @@ class UplinkClient : public ::testing::Test {
  protected:
   void Serve(std::function<void(grpc::ServerContext&, Taken::Stream&)> acts) {
     service_ = std::make_unique<Taken>(std::move(acts));
-    const tls::Files files = site_.Host("fleet1");
-    grpc::SslServerCredentialsOptions options(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-    options.pem_root_certs = FileText(files.ca);
-    options.pem_key_cert_pairs = {{FileText(files.key), FileText(files.cert)}};
     grpc::ServerBuilder builder;
-    builder.AddListeningPort("127.0.0.1:0", grpc::SslServerCredentials(options), &port_);
+    builder.AddListeningPort("127.0.0.1:0", tls::ServerOf(site_.Host("fleet1")), &port_);
     builder.RegisterService(service_.get());
     server_ = builder.BuildAndStart();
     ASSERT_NE(server_, nullptr);
