@@ -27,11 +27,11 @@ struct Attack {
   const char* name;
   const char* unit;
   std::string line;           // of a shell; what it prints goes into the table
+  const char* expect = "";    // within what it prints
   int64_t memory_mib = 64;    // at most so much more
   int64_t descriptors = 400;  // so many more, while and after it
   int64_t log_lines = 60;
   int64_t disk_kib = 2048;  // of the unit's state
-  const char* expect = "";  // within what it prints
 };
 
 struct Figures {
@@ -73,7 +73,7 @@ std::string AsPerson(const std::string& name, const std::string& verb) {
 }
 std::string AsStranger(const std::string& line) { return absl::StrCat("su stranger -c '", line, "'"); }
 
-std::vector<Attack> OnTheAgent() {
+std::vector<Attack> ByTheAgentsDoors() {
   const std::string tcp = "cw_attacker hold 127.0.0.1:9478 ", run = "unix:/run/cwfabric/default/";
   return {
       {"TCP, 2000 that say nothing", kAgent, tcp + "2000 6000 nothing"},
@@ -93,16 +93,23 @@ std::vector<Attack> OnTheAgent() {
        "for i in $(seq 40); do timeout 4 su reader -c 'cwctl events --follow' >/dev/null 2>&1 & done; sleep 2; cwctl "
        "status | head -1; wait"},
       {"40 acts that are refused", kAgent,
-       "for i in $(seq 40); do su reader -c 'cwctl mode protect' >/dev/null 2>&1; done; wc -l "
-       "</var/lib/cwfabric/default/acts.jsonl"},
+       "for i in $(seq 40); do su reader -c 'cwctl mode protect' >/dev/null 2>&1; done; test $(wc -l "
+       "</var/lib/cwfabric/default/acts.jsonl) -lt 40 && echo few",
+       "few"},
       {"100 reads at once", kAgent,
        "for i in $(seq 100); do su reader -c 'cwctl --timeout 20 status' >/dev/null 2>&1 & done; wait; echo done"},
       {"metrics.sock, 64 slow readers", kAgent, "cw_attacker slow " + run + "metrics.sock 64 3000"},
       {"metrics.sock, 64 that say nothing", kAgent, "cw_attacker hold " + run + "metrics.sock 64 3000 nothing"},
       {"metrics.sock, headers of 8 MiB", kAgent, "cw_attacker hold " + run + "metrics.sock 16 1000 header"},
       {"metrics.sock, noise", kAgent, "cw_attacker hold " + run + "metrics.sock 100 1000 noise"},
+  };
+}
+
+std::vector<Attack> BySocketsThatAllMayUse() {
+  const std::string run = "unix:/run/cwfabric/default/";
+  return {
       {"inproc.sock, 3000 of a stranger", kAgent,
-       AsStranger("cw_attacker hold " + run + "inproc.sock 3000 2000 nothing"), 64, 2400},
+       AsStranger("cw_attacker hold " + run + "inproc.sock 3000 2000 nothing"), "", 64, 2400},
       {"inproc.sock, comes and goes 5000 times", kAgent, AsStranger("cw_attacker churn " + run + "inproc.sock 5000")},
       {"inproc.sock, 20000 messages of noise", kAgent,
        AsStranger("cw_attacker messages " + run + "inproc.sock 20000 200")},
@@ -112,46 +119,51 @@ std::vector<Attack> OnTheAgent() {
       {"inproc.sock, descriptors of a FIFO", kAgent,
        "mkfifo -m 666 /tmp/fifo; " + AsStranger("cw_attacker fds " + run + "inproc.sock 200 /tmp/fifo")},
       {"UDP 4791, 100000 packets of noise", kAgent, "ip netns exec far cw_attacker flood 10.98.0.1 4791 100000 200"},
+  };
+}
+
+std::vector<Attack> ByFilesAndPrograms() {
+  return {
       {"peers_dir with a folder, a FIFO and a dangling link", kAgent,
        "mkdir /etc/cwfabric/peers/a.toml; mkfifo /etc/cwfabric/peers/b.toml; ln -s /nowhere "
        "/etc/cwfabric/peers/c.toml; systemctl reload cwfabric-agent; sleep 1; rm -r /etc/cwfabric/peers/*; systemctl "
        "is-active cwfabric-agent",
-       64, 400, 60, 2048, "active"},
+       "active"},
       {"peers_dir with 32 MiB of noise", kAgent,
        "head -c 32M /dev/urandom >/etc/cwfabric/peers/d.toml; systemctl reload cwfabric-agent; sleep 2; rm "
        "/etc/cwfabric/peers/*; systemctl is-active cwfabric-agent",
-       256, 400, 60, 2048, "active"},
+       "active", 256},
       {"the group's key is readable by all", kAgent,
        "chmod 644 /etc/cwfabric/group.key; systemctl reload cwfabric-agent; sleep 1; chmod 600 "
        "/etc/cwfabric/group.key; systemctl is-active cwfabric-agent",
-       64, 400, 60, 2048, "active"},
+       "active"},
       {"the events file is removed, SIGHUP", kAgent,
        "rm /var/log/cwfabric/events.jsonl; systemctl reload cwfabric-agent; cwctl mode protect >/dev/null; cwctl mode "
        "observe >/dev/null; sleep 1; test -s /var/log/cwfabric/events.jsonl && echo there",
-       64, 400, 60, 2048, "there"},
+       "there"},
       {"the acts file is a link elsewhere", kAgent,
        "cp /etc/passwd /tmp/before; rm -f /var/lib/cwfabric/default/acts.jsonl; ln -s /etc/passwd "
        "/var/lib/cwfabric/default/acts.jsonl; cwctl mode protect >/dev/null; cwctl mode observe >/dev/null; rm "
        "/var/lib/cwfabric/default/acts.jsonl; cmp /etc/passwd /tmp/before && echo same",
-       64, 400, 60, 2048, "same"},
+       "same"},
       {"a stranger removes pins", kAgent,
        AsStranger("rm -rf /sys/fs/bpf/cwfabric") +
            " 2>&1 | tail -1; tc filter show dev roce0 egress | grep -c cw_tc_egress",
-       64, 400, 60, 2048, "1"},
+       "1"},
       {"a stranger detaches", kAgent,
        AsStranger("/usr/sbin/cwagentd --config /etc/cwfabric/cwagentd.toml --detach") +
            " >/dev/null 2>&1; tc filter show dev roce0 egress | grep -c cw_tc_egress",
-       64, 400, 60, 2048, "1"},
+       "1"},
       {"a stranger runs cwfabric-off", kAgent,
        AsStranger("/usr/sbin/cwfabric-off") +
            " >/dev/null 2>&1; tc filter show dev roce0 egress | grep -c cw_tc_egress",
-       64, 400, 60, 2048, "1"},
+       "1"},
       {"a stranger reads secrets", kAgent,
        AsStranger("cat /etc/cwfabric/group.key /etc/cwfabric/tls/localhost.key /var/lib/cwfabric/default/acts.jsonl") +
            " 2>&1 | grep -c denied",
-       64, 400, 60, 2048, "3"},
+       "3"},
       {"a stranger fills the world-writable socket's folder", kAgent,
-       AsStranger("touch /run/cwfabric/default/x /run/cwfabric/x") + " 2>&1 | grep -c denied", 64, 400, 60, 2048, "2"},
+       AsStranger("touch /run/cwfabric/default/x /run/cwfabric/x") + " 2>&1 | grep -c denied", "2"},
   };
 }
 
@@ -159,7 +171,7 @@ std::vector<Attack> OnTheFleetService() {
   const std::string tcp = "cw_attacker hold 127.0.0.1:9480 ";
   return {
       {"TCP, 4000 that say nothing", kFleet, tcp + "4000 6000 nothing"},
-      {"TCP, 4000 of 64 addresses", kFleet, tcp + "4000 6000 nothing 64", 256, 5000},
+      {"TCP, 4000 of 64 addresses", kFleet, tcp + "4000 6000 nothing 64", "", 256, 5000},
       {"TCP, 1000 half TLS greetings", kFleet, tcp + "1000 6000 tls"},
       {"TCP, 1000 with noise", kFleet, tcp + "1000 2000 noise"},
       {"TCP, 10000 come and go", kFleet, "cw_attacker churn 127.0.0.1:9480 10000"},
@@ -168,27 +180,31 @@ std::vector<Attack> OnTheFleetService() {
       {"HTTP, noise", kFleet, "cw_attacker hold 127.0.0.1:9481 200 1000 noise"},
       {"40 acts of a reader", kFleet,
        "for i in $(seq 40); do " + AsPerson("bob", "fleet drain host localhost") +
-           " >/dev/null 2>&1; done; wc -l </var/lib/cwfabric-fleet/acts.jsonl"},
+           " >/dev/null 2>&1; done; test $(wc -l </var/lib/cwfabric-fleet/acts.jsonl) -lt 40 && echo few",
+       "few"},
       {"100 reads at once", kFleet,
-       "for i in $(seq 100); do " + AsPerson("bob", "fleet hosts") + " >/dev/null 2>&1 & done; wait; echo done", 256},
-      {"a host's certificate asks as a person", kFleet, AsPerson("localhost", "fleet hosts") + " 2>&1 | tail -1", 64,
-       400, 60, 2048, "role"},
-      {"a revoked certificate", kFleet, AsPerson("carol", "fleet hosts") + " 2>&1 | tail -1", 64, 400, 60, 2048,
-       "revoked"},
-      {"a certificate of another authority", kFleet, AsPerson("mallory", "fleet hosts") + " 2>&1 | tail -1"},
+       "for i in $(seq 100); do " + AsPerson("bob", "fleet hosts") + " >/dev/null 2>&1 & done; wait; echo done", "done",
+       256},
+      {"a host's certificate asks as a person", kFleet, AsPerson("localhost", "fleet hosts") + " 2>&1 | tail -1",
+       "role"},
+      {"a revoked certificate", kFleet, AsPerson("carol", "fleet hosts") + " 2>&1 | tail -1", "revoked"},
+      {"a certificate of another authority", kFleet, AsPerson("mallory", "fleet hosts") + " 2>&1 | tail -1",
+       "not one for clients"},
       {"a second service on the store", kFleet,
        "su -s /bin/sh cwfabric-fleet -c 'timeout 10 cwfleetd --config /etc/cwfabric-fleet/second.toml' 2>&1 | tail -1",
-       64, 400, 60, 2048, "another"},
+       "another"},
       {"words that forge lines", kFleet,
        AsPerson(
            "alice",
            "fleet mute \"$(printf 'switch x\\n2026 forged')\" --for 1h --reason \"$(printf 'a\\nforged\\033[2J')\"") +
-           " >/dev/null; journalctl --no-pager -u cwfabric-fleet | grep -c '^forged'; " +
-           AsPerson("alice", "fleet unmute --all") + " >/dev/null"},
+           " >/dev/null; journalctl --no-pager -o cat -u cwfabric-fleet | grep -qE '^(2026 )?forged' && echo forged || "
+           "echo none; " +
+           AsPerson("alice", "fleet unmute --all") + " >/dev/null",
+       "none"},
       {"killed five times", kFleet,
        "for i in 1 2 3 4 5; do systemctl kill -s KILL cwfabric-fleet; sleep 3; done; systemctl is-active "
        "cwfabric-fleet",
-       64, 400, 200, 4096, "active"},
+       "active", 64, 400, 200, 4096},
   };
 }
 
@@ -306,8 +322,10 @@ class AttacksTest : public PackagesTest {
 };
 
 TEST_F(AttacksTest, TheUnitsOfThePackagesHold) {
-  for (const Attack& attack : OnTheAgent()) Make(attack);
-  for (const Attack& attack : OnTheFleetService()) Make(attack);
+  for (const auto& attacks :
+       {ByTheAgentsDoors(), BySocketsThatAllMayUse(), ByFilesAndPrograms(), OnTheFleetService()}) {
+    for (const Attack& attack : attacks) Make(attack);
+  }
   AClockThatIsAheadDeletesNothing();
   AServiceThatBabblesTakesNothing();
 }
