@@ -5,12 +5,15 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/un.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <mutex>
 
+#include "absl/strings/match.h"
 #include "absl/time/clock.h"
 #include "tests/unit/no_descriptors.h"
 
@@ -43,6 +46,7 @@ class Doors : public ::testing::Test {
     auto door = Door::Open(std::move(listeners), std::move(spec));
     ASSERT_TRUE(door.ok()) << door.status();
     door_ = *std::move(door);
+    door_->Start();
   }
 
   static UniqueFd Socket() { return UniqueFd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
@@ -177,6 +181,194 @@ TEST_F(Doors, ASecondOneOnALivingSocketIsRefusedAndADeadOnesPlaceIsTaken) {
   EXPECT_EQ(info.st_mode & 0777, 0600u);
   door_.reset();
   EXPECT_FALSE(std::filesystem::exists(Path()));
+}
+
+// Over TCP, whose ends have addresses: of 127.0.0.0/8.
+class Newcomers : public ::testing::Test {
+ protected:
+  void Open(DoorSpec spec) {
+    absl::StatusOr<Listener> listener =
+        Listener::Tcp({.kind = config::Listen::Kind::kTcp, .address = "127.0.0.1", .port = 0});
+    ASSERT_TRUE(listener.ok()) << listener.status();
+    socklen_t size = sizeof(at_);
+    ASSERT_EQ(getsockname(listener->fd(), reinterpret_cast<sockaddr*>(&at_), &size), 0);
+    spec.admit = [this](UniqueFd fd, const sockaddr_storage& from) {
+      const std::lock_guard lock(mutex_);
+      in_.push_back(PeerOf(from));
+      fds_.push_back(std::move(fd));
+    };
+    std::vector<Listener> listeners;
+    listeners.push_back(*std::move(listener));
+    auto door = Door::Open(std::move(listeners), std::move(spec));
+    ASSERT_TRUE(door.ok()) << door.status();
+    door_ = *std::move(door);
+    door_->Start();
+  }
+  UniqueFd Come(int host, bool speaks = true) const {
+    UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in own{.sin_family = AF_INET};
+    own.sin_addr.s_addr = htonl(0x7f000000 + static_cast<uint32_t>(host));
+    EXPECT_EQ(bind(fd.get(), reinterpret_cast<const sockaddr*>(&own), sizeof(own)), 0);
+    EXPECT_EQ(connect(fd.get(), reinterpret_cast<const sockaddr*>(&at_), sizeof(at_)), 0);
+    if (speaks) {
+      (void)send(fd.get(), "x", 1, MSG_NOSIGNAL);
+    }
+    return fd;
+  }
+  std::string PeerOfGuest(const UniqueFd& fd) const {
+    sockaddr_storage own{};
+    socklen_t size = sizeof(own);
+    EXPECT_EQ(getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &size), 0);
+    return PeerOf(own);
+  }
+  static bool Ended(const UniqueFd& fd, absl::Duration patience = kPatience) {
+    pollfd one{.fd = fd.get(), .events = POLLIN, .revents = 0};
+    char byte = 0;
+    return poll(&one, 1, static_cast<int>(absl::ToInt64Milliseconds(patience))) == 1 &&
+           recv(fd.get(), &byte, 1, MSG_DONTWAIT) <= 0;
+  }
+  bool IsIn(const UniqueFd& fd) {
+    const std::string peer = PeerOfGuest(fd);
+    for (const absl::Time end = absl::Now() + kPatience; absl::Now() < end;) {
+      {
+        const std::lock_guard lock(mutex_);
+        if (std::find(in_.begin(), in_.end(), peer) != in_.end()) return true;
+      }
+      (void)door_->Answers(absl::Seconds(1));
+    }
+    return false;
+  }
+  std::vector<std::string> In() {
+    const std::lock_guard lock(mutex_);
+    return in_;
+  }
+
+  sockaddr_storage at_{};
+  std::mutex mutex_;
+  std::vector<std::string> in_;
+  std::vector<UniqueFd> fds_;
+  std::unique_ptr<Door> door_;
+};
+
+TEST_F(Newcomers, WaitUntilOthersAreKnown) {
+  Open({.newcomers = {.most = 2, .patience = absl::Hours(1)}});
+  const UniqueFd first = Come(1), second = Come(2);
+  ASSERT_TRUE(IsIn(first) && IsIn(second));
+  const UniqueFd third = Come(3);
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(door_->Answers(kPatience));
+  EXPECT_EQ(In().size(), 2u);
+  door_->Known(PeerOfGuest(first), "anna");
+  EXPECT_TRUE(IsIn(third));
+  EXPECT_EQ(door_->counts().ended, 0u);
+}
+
+// As half of a TLS greeting: it spoke, and goes no further.
+TEST_F(Newcomers, EndAfterAWhileWhereOthersWait) {
+  Open({.newcomers = {.most = 1, .patience = absl::Milliseconds(50)}});
+  const UniqueFd first = Come(1);
+  ASSERT_TRUE(IsIn(first));
+  const UniqueFd second = Come(2);
+  EXPECT_TRUE(IsIn(second));
+  EXPECT_TRUE(Ended(first));
+  EXPECT_EQ(door_->counts().ended, 1u);
+}
+
+// Handshakes that are slow because the machine is do not end for each other.
+TEST_F(Newcomers, StayWhileSomebodyBecomesKnown) {
+  constexpr absl::Duration kPatienceHere = absl::Seconds(1);
+  Open({.newcomers = {.most = 2, .patience = kPatienceHere}});
+  const UniqueFd slow = Come(1);
+  UniqueFd quick = Come(2);
+  ASSERT_TRUE(IsIn(slow) && IsIn(quick));
+  for (const absl::Time until = absl::Now() + 1.2 * kPatienceHere; absl::Now() < until;) {
+    UniqueFd next = Come(2);
+    ASSERT_TRUE(door_->Answers(kPatience));  // it waits
+    door_->Known(PeerOfGuest(quick), "anna");
+    ASSERT_TRUE(IsIn(next));
+    quick = std::move(next);
+  }
+  EXPECT_FALSE(Ended(slow, absl::ZeroDuration()));
+}
+
+// A flood of one address does not make others wait behind it.
+TEST_F(Newcomers, OfOneGuestTakeTheirTurn) {
+  Open({.newcomers = {.most = 1, .patience = absl::Hours(1)}});
+  std::vector<UniqueFd> flood;
+  for (int i = 0; i < 8; ++i) flood.push_back(Come(1));
+  ASSERT_TRUE(IsIn(flood[0]));
+  const UniqueFd other = Come(2);
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(door_->Answers(kPatience));
+  door_->Known(PeerOfGuest(flood[0]), "anna");
+  ASSERT_TRUE(IsIn(flood[1]));
+  door_->Known(PeerOfGuest(flood[1]), "anna");
+  EXPECT_TRUE(IsIn(other)) << "the third turn at the latest";
+  EXPECT_LE(In().size(), 3u);
+}
+
+// Behind one address (NAT) are an attacker and a host.
+TEST_F(Newcomers, MakeSpaceForLaterOnesOfTheirAddress) {
+  Open({.limits = {.each = 3, .all = 100}, .newcomers = {.most = 50, .patience = absl::Hours(1)}});
+  std::vector<UniqueFd> flood;
+  for (int i = 0; i < 3; ++i) {
+    flood.push_back(Come(1));
+    ASSERT_TRUE(IsIn(flood.back()));
+  }
+  const UniqueFd host = Come(1);
+  EXPECT_TRUE(IsIn(host));
+  EXPECT_TRUE(Ended(flood[0])) << "the oldest";
+  door_->Known(PeerOfGuest(host), "h1");
+  for (int i = 0; i < 5; ++i) flood.push_back(Come(1));
+  ASSERT_TRUE(IsIn(flood.back()));
+  EXPECT_FALSE(Ended(host, absl::ZeroDuration())) << "who is known stays";
+}
+
+TEST_F(Newcomers, MakeSpaceWhereAllPlacesAreTaken) {
+  Open({.limits = {.each = 10, .all = 2}, .newcomers = {.most = 50, .patience = absl::Hours(1)}});
+  const UniqueFd first = Come(1), second = Come(2);
+  ASSERT_TRUE(IsIn(first) && IsIn(second));
+  door_->Known(PeerOfGuest(first), "anna");
+  const UniqueFd third = Come(3);
+  EXPECT_TRUE(IsIn(third));
+  EXPECT_TRUE(Ended(second));
+  EXPECT_FALSE(Ended(first, absl::ZeroDuration()));
+}
+
+TEST_F(Newcomers, OneWhoIsKnownHasSoManyConnections) {
+  Open({.newcomers = {.most = 50, .patience = absl::Hours(1), .of_one = 2}});
+  std::vector<UniqueFd> its;
+  for (int i = 0; i < 3; ++i) {
+    its.push_back(Come(1));
+    ASSERT_TRUE(IsIn(its.back()));
+    if (i < 2) door_->Known(PeerOfGuest(its.back()), "anna");
+  }
+  door_->Known(PeerOfGuest(its[0]), "anna");  // it asks again
+  door_->Known(PeerOfGuest(its[2]), "anna");
+  EXPECT_TRUE(Ended(its[1])) << "it asked longest ago";
+  EXPECT_FALSE(Ended(its[0], absl::ZeroDuration()));
+  EXPECT_EQ(door_->counts().crowding, 1u);
+}
+
+TEST_F(Newcomers, ThatWentLeaveTheirPlace) {
+  Open({.newcomers = {.most = 2, .patience = absl::Hours(1)}});
+  const UniqueFd first = Come(1), second = Come(2);
+  ASSERT_TRUE(IsIn(first) && IsIn(second));
+  {
+    const std::lock_guard lock(mutex_);
+    fds_.clear();  // as gRPC does after its deadline
+  }
+  const UniqueFd third = Come(3);
+  EXPECT_TRUE(IsIn(third));
+}
+
+TEST(Descriptors, TooFewAreSaidAtTheStart) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 128;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  EXPECT_TRUE(absl::StrContains(EnoughDescriptors().message(), "limit on open files is 128"));
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_TRUE(EnoughDescriptors().ok());
 }
 
 TEST(Listeners, AllAddressesOfBothFamilies) {

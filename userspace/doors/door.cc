@@ -25,6 +25,13 @@ namespace {
 
 constexpr int kAcceptsPerTurn = 64, kEvents = 64;
 constexpr int kRestMs = 100;  // when no descriptor is left
+constexpr int kTurnMs = 10;   // while somebody waits for his turn
+constexpr absl::Duration kLongestWait = absl::Seconds(20);
+
+uint16_t PortOf(const sockaddr_storage& from) {
+  if (from.ss_family == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in&>(from).sin_port);
+  return from.ss_family == AF_INET6 ? ntohs(reinterpret_cast<const sockaddr_in6&>(from).sin6_port) : 0;
+}
 
 enum Count { kAdmitted, kScreened, kSilent, kTooMany, kFull, kNoDescriptors, kCounts };
 
@@ -44,21 +51,39 @@ std::string AddressOf(const sockaddr_storage& from) {
   return text;
 }
 
+std::string PeerOf(const std::string& address, uint16_t port) {
+  return address.empty() ? "" : address + ":" + std::to_string(port);
+}
+
+std::string PeerOf(const sockaddr_storage& from) { return PeerOf(AddressOf(from), PortOf(from)); }
+
 struct Door::Loop {
   struct Waiting {
     UniqueFd fd;
     sockaddr_storage from;
+    std::string guest;
     Steady::time_point since;
+    bool spoke = false;
   };
+  using Line = std::list<Waiting>;  // the oldest first
 
-  explicit Loop(DoorSpec given) : spec(std::move(given)), guests(spec.limits) {}
+  explicit Loop(DoorSpec given) : spec(std::move(given)), guests(spec.limits), newcomers(spec.newcomers) {}
 
   DoorSpec spec;
   std::vector<Listener> listeners;
   UniqueFd epoll, wake, reserve;
   Guests guests;
-  std::list<Waiting> waiting;  // the oldest first
-  std::map<int, std::list<Waiting>::iterator> by_fd;
+  Newcomers newcomers;
+  Line silent;
+  struct Guest {
+    Line line;
+    std::list<std::string>::iterator turn;
+  };
+  std::map<std::string, Guest> ready;   // who spoke, by guest
+  std::list<std::string> turns;         // guests of `ready`, the next first
+  std::map<int, Line::iterator> by_fd;  // of both
+  std::atomic<bool> waits = false;      // somebody is ready
+  Steady::time_point looked_for_late{};
   std::atomic<uint64_t> counts[kCounts]{};
   std::mutex mutex;  // of the next
   std::condition_variable turned;
@@ -73,9 +98,9 @@ struct Door::Loop {
   void Run() {
     while (true) {
       epoll_event events[kEvents];
-      const int ready = epoll_wait(epoll.get(), events, kEvents, WaitMs());
-      if (ready < 0 && errno != EINTR) return;
-      for (int i = 0; i < ready; ++i) {
+      const int many = epoll_wait(epoll.get(), events, kEvents, WaitMs());
+      if (many < 0 && errno != EINTR) return;
+      for (int i = 0; i < many; ++i) {
         const int fd = events[i].data.fd;
         if (fd == wake.get() && !Woken()) return;
         const auto guest = by_fd.find(fd);
@@ -85,7 +110,8 @@ struct Door::Loop {
           Accept(fd);
         }
       }
-      SendSilentAway();
+      HandOn();
+      SendLateAway();
     }
   }
 
@@ -105,8 +131,9 @@ struct Door::Loop {
   }
 
   int WaitMs() const {
-    if (waiting.empty()) return -1;
-    const absl::Duration left = spec.silent - absl::FromChrono(Steady::now() - waiting.front().since);
+    if (!turns.empty()) return kTurnMs;
+    if (silent.empty()) return -1;
+    const absl::Duration left = spec.silent - absl::FromChrono(Steady::now() - silent.front().since);
     return static_cast<int>(std::clamp<int64_t>(absl::ToInt64Milliseconds(left) + 1, 0, 60'000));
   }
 
@@ -145,10 +172,11 @@ struct Door::Loop {
       ++counts[kScreened];
       return;
     }
+    newcomers.Forget(fd.get());
     Guests::Answer answer = guests.Admit(fd.get(), *guest);
-    if (answer == Guests::Answer::kTooManyInAll && !waiting.empty()) {
-      SendAway(waiting.begin());
-      answer = guests.Admit(fd.get(), *guest);
+    for (const bool of_its : {true, false}) {
+      const auto wanted = of_its ? Guests::Answer::kTooManyOfIts : Guests::Answer::kTooManyInAll;
+      if (answer == wanted && (of_its ? MakeSpaceOf(*guest) : MakeSpace())) answer = guests.Admit(fd.get(), *guest);
     }
     if (answer != Guests::Answer::kIn) {
       ++counts[answer == Guests::Answer::kTooManyOfIts ? kTooMany : kFull];
@@ -156,31 +184,96 @@ struct Door::Loop {
     }
     if (!Watch(fd.get(), EPOLLIN)) return;
     const int number = fd.get();
-    waiting.push_back({std::move(fd), from, Steady::now()});
-    by_fd[number] = std::prev(waiting.end());
+    silent.push_back({std::move(fd), from, *guest, Steady::now()});
+    by_fd[number] = std::prev(silent.end());
   }
 
-  void Spoke(std::list<Waiting>::iterator guest) {
-    UniqueFd fd = std::move(guest->fd);
-    const sockaddr_storage from = guest->from;
-    by_fd.erase(fd.get());
-    waiting.erase(guest);
-    (void)epoll_ctl(epoll.get(), EPOLL_CTL_DEL, fd.get(), nullptr);
+  bool MakeSpaceOf(const std::string& guest) {
+    for (const int fd : guests.Of(guest)) {
+      const auto inside = by_fd.find(fd);
+      if (inside != by_fd.end()) {
+        SendAway(inside->second);
+        return true;
+      }
+      if (newcomers.End(fd)) {
+        guests.Leave(fd, guest);
+        return true;
+      }
+    }
+    return false;
+  }
+
+  bool MakeSpace() {
+    if (!silent.empty()) {
+      SendAway(silent.begin());
+      return true;
+    }
+    if (!turns.empty()) {
+      SendAway(ready[turns.back()].line.begin());
+      return true;
+    }
+    const auto ended = newcomers.EndOldest();
+    if (ended) guests.Leave(ended->first, ended->second);
+    return ended.has_value();
+  }
+
+  void Spoke(Line::iterator guest) {
+    (void)epoll_ctl(epoll.get(), EPOLL_CTL_DEL, guest->fd.get(), nullptr);
+    guest->spoke = true;
+    Guest& its = ready[guest->guest];
+    if (its.line.empty()) its.turn = turns.insert(turns.end(), guest->guest);
+    its.line.splice(its.line.end(), silent, guest);
+  }
+
+  void HandOn() {
+    while (!turns.empty() && newcomers.HasSpace(Steady::now())) {
+      const Line::iterator next = ready[turns.front()].line.begin();
+      turns.splice(turns.end(), turns, turns.begin());  // its next one waits until others had a turn
+      Admit(TakeOut(next));
+    }
+    waits = !turns.empty();
+  }
+
+  // Out of the line it stands in.
+  Waiting TakeOut(Line::iterator guest) {
+    Waiting out = std::move(*guest);
+    by_fd.erase(out.fd.get());
+    if (!out.spoke) {
+      silent.erase(guest);
+      return out;
+    }
+    const auto its = ready.find(out.guest);
+    its->second.line.erase(guest);
+    if (its->second.line.empty()) {
+      turns.erase(its->second.turn);
+      ready.erase(its);
+    }
+    return out;
+  }
+
+  void Admit(Waiting guest) {
     char first = 0;
-    if (recv(fd.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) <= 0) return;  // it went
+    if (recv(guest.fd.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) <= 0) return;  // it went
     ++counts[kAdmitted];
-    spec.admit(std::move(fd), from);
+    newcomers.Add(guest.fd.get(), PeerOf(guest.from), guest.guest, Steady::now());
+    spec.admit(std::move(guest.fd), guest.from);
   }
 
-  void SendAway(std::list<Waiting>::iterator guest) {
+  void SendAway(Line::iterator guest) {
     ++counts[kSilent];
-    by_fd.erase(guest->fd.get());
-    waiting.erase(guest);  // closed, and watched no more by that
+    const Waiting out = TakeOut(guest);  // closed, and watched no more by that
+    guests.Leave(out.fd.get(), out.guest);
   }
 
-  void SendSilentAway() {
+  void SendLateAway() {
     const Steady::time_point now = Steady::now();
-    while (!waiting.empty() && absl::FromChrono(now - waiting.front().since) >= spec.silent) SendAway(waiting.begin());
+    while (!silent.empty() && absl::FromChrono(now - silent.front().since) >= spec.silent) SendAway(silent.begin());
+    if (turns.empty() || absl::FromChrono(now - looked_for_late) < absl::Seconds(1)) return;
+    looked_for_late = now;
+    for (auto guest = turns.begin(); guest != turns.end();) {
+      const auto oldest = ready[*guest++].line.begin();  // the guest may be out of turns after it
+      if (absl::FromChrono(now - oldest->since) >= kLongestWait) SendAway(oldest);
+    }
   }
 };
 
@@ -196,15 +289,23 @@ absl::StatusOr<std::unique_ptr<Door>> Door::Open(std::vector<Listener> listeners
   return std::unique_ptr<Door>(new Door(std::move(loop)));
 }
 
-Door::Door(std::unique_ptr<Loop> loop) : loop_(std::move(loop)), thread_([this] { loop_->Run(); }) {}
+Door::Door(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
 
-Door::~Door() {
+void Door::Start() {
+  thread_ = std::thread([this] { loop_->Run(); });
+}
+
+Door::~Door() { Close(); }
+
+void Door::Close() {
+  if (!thread_.joinable()) return;
   {
     const std::lock_guard lock(loop_->mutex);
     loop_->ending = true;
   }
   loop_->Wake();
   thread_.join();
+  loop_->listeners.clear();
 }
 
 bool Door::Answers(absl::Duration patience) {
@@ -214,6 +315,10 @@ bool Door::Answers(absl::Duration patience) {
   return loop_->turned.wait_for(lock, absl::ToChronoNanoseconds(patience), [&] { return loop_->answered >= mine; });
 }
 
+void Door::Known(const std::string& peer, const std::string& who) {
+  if (loop_->newcomers.Known(peer, who) && loop_->waits) loop_->Wake();
+}
+
 DoorCounts Door::counts() const {
   const auto& c = loop_->counts;
   return {.admitted = c[kAdmitted],
@@ -221,7 +326,9 @@ DoorCounts Door::counts() const {
           .silent = c[kSilent],
           .too_many = c[kTooMany],
           .full = c[kFull],
-          .no_descriptors = c[kNoDescriptors]};
+          .no_descriptors = c[kNoDescriptors],
+          .ended = loop_->newcomers.ended(),
+          .crowding = loop_->newcomers.crowding()};
 }
 
 }  // namespace cw::doors
