@@ -3,10 +3,15 @@
 // Who may call what: the table against the proto's own list, every call through the real service, users of unix groups,
 // and what is told of it.
 #include <gmock/gmock.h>
+#include <grpcpp/create_channel_posix.h>
 #include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/server_posix.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <condition_variable>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -25,6 +30,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
 
 const google::protobuf::ServiceDescriptor& ProtoService() {
   return *v1::StatusRequest::descriptor()->file()->FindServiceByName("Agent");
@@ -97,12 +103,21 @@ class Service : public ::testing::Test {
     return status;
   }
 
+  // It does within a while.
+  static bool Ends(const std::function<bool()>& good) {
+    for (const absl::Time end = absl::Now() + absl::Seconds(20); absl::Now() < end;) {
+      if (good()) return true;
+    }
+    return good();
+  }
+
   Caller who_{.name = "alice", .role = Role::kNone, .via = "uid 1003"};
   FakeAgent agent_;
   Calls calls_{agent_};
   const std::filesystem::path folder_ = std::filesystem::temp_directory_path() / absl::StrCat("cw_acts_", getpid());
   Gate gate_{agent_, folder_ / "acts.jsonl"};
-  GuardedService service_{calls_, gate_, [this](const grpc::ServerContext&) { return who_; }};
+  CallQueue queue_;
+  GuardedService service_{calls_, gate_, queue_, [this](const grpc::ServerContextBase&) { return who_; }};
   std::unique_ptr<grpc::Server> server_;
   std::shared_ptr<grpc::Channel> channel_;
 };
@@ -180,6 +195,131 @@ TEST_F(Service, WhatCannotBeKeptIsDoneAndToldOnce) {
   std::filesystem::create_directory(folder_);
   EXPECT_TRUE(Call("Off").ok());
   EXPECT_EQ(faults(), 2) << "and that it is well again";
+}
+
+// A call whose reply nobody reads; it is cancelled when this goes.
+class UnreadCall {
+ public:
+  UnreadCall(grpc::Server& server, const std::string& method) : stub_(TightChannel(server)) {
+    call_ = stub_.PrepareCall(&context_, absl::StrCat("/cwfabric.v1.Agent/", method), &queue_);
+    call_->StartCall(this);
+    Wait();
+    const grpc::Slice nothing;
+    call_->WriteLast(grpc::ByteBuffer(&nothing, 1), {}, this);
+    Wait();
+  }
+  ~UnreadCall() {
+    context_.TryCancel();
+    (void)End();
+  }
+  grpc::Status End() {
+    if (!ended_) {
+      call_->Finish(&status_, this);
+      Wait();
+    }
+    ended_ = true;
+    return status_;
+  }
+
+ private:
+  // Its client takes sixteen bytes until somebody reads.
+  static std::shared_ptr<grpc::Channel> TightChannel(grpc::Server& server) {
+    int ends[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, ends), 0);
+    grpc::AddInsecureChannelFromFd(&server, ends[0]);
+    grpc::ChannelArguments tight;
+    tight.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, 16);
+    tight.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+    return grpc::CreateCustomInsecureChannelFromFd("unread", ends[1], tight);
+  }
+  void Wait() {
+    void* tag = nullptr;
+    bool ok = false;
+    EXPECT_TRUE(queue_.Next(&tag, &ok));
+  }
+
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
+  grpc::CompletionQueue queue_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+  grpc::Status status_;
+  bool ended_ = false;
+};
+
+// Each took a thread of gRPC's until it was read, of which there are 24.
+TEST_F(Service, RepliesThatNobodyReadsKeepNobodyWaiting) {
+  who_ = {.name = "mallory", .role = Role::kRead, .via = "uid 1004"};
+  std::vector<std::unique_ptr<UnreadCall>> unread;
+  for (int i = 0; i < 32; ++i) unread.push_back(std::make_unique<UnreadCall>(*server_, "Status"));
+  EXPECT_TRUE(Ends([this] { return Call("Status").error_code() == grpc::StatusCode::RESOURCE_EXHAUSTED; }))
+      << "his own are too many by now";
+  who_ = {.name = "alice", .role = Role::kRead, .via = "uid 1003"};
+  EXPECT_TRUE(Call("Status").ok());
+  who_ = {.name = "mallory", .role = Role::kRead, .via = "CN=mallory from 10.0.0.1"};
+  EXPECT_TRUE(Call("Status").ok()) << "somebody else, of the same name";
+  unread.clear();
+  who_.via = "uid 1004";
+  EXPECT_TRUE(Ends([this] { return Call("Status").ok(); })) << "they are over, and count still";
+}
+
+// A stream ends within seconds of what its certificate may no longer do.
+TEST_F(Service, FollowersEndWithTheirRights) {
+  who_.role = Role::kRead;
+  bool may = true;
+  GuardedService service(calls_, gate_, queue_, [&](const grpc::ServerContextBase&) -> absl::StatusOr<Caller> {
+    if (!std::exchange(may, false)) return absl::PermissionDeniedError("revoked");
+    return who_;
+  });
+  grpc::ServerBuilder builder;
+  LimitServer(builder);
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  const auto stub = v1::Agent::NewStub(server->InProcessChannel({}));
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  v1::EventsRequest request;
+  request.set_follow(true);
+  const auto reader = stub->Events(&context, request);
+  for (v1::Event event; reader->Read(&event);) {
+  }
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::PERMISSION_DENIED);
+  EndServer(*server, absl::Seconds(1));
+}
+
+TEST(CallQueue, CallersTakeTurnsAndNobodyHasAllThreads) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool open = false;
+  std::vector<std::string> order;
+  CallQueue queue({.threads = 2, .each = 4, .all = 6});
+  const auto work = [&](const char* name) {
+    return [&, name] {
+      std::unique_lock lock(mutex);
+      order.push_back(name);
+      changed.notify_all();
+      changed.wait(lock, [&] { return open; });
+    };
+  };
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(queue.Add("mallory", work("mallory")).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(queue.Add("mallory", work("mallory"))));
+  EXPECT_TRUE(queue.Add("alice", work("alice")).ok());
+  {
+    std::unique_lock lock(mutex);
+    EXPECT_TRUE(changed.wait_for(lock, std::chrono::seconds(20), [&] { return order.size() == 2; }));
+    EXPECT_THAT(order, UnorderedElementsAre("mallory", "alice"));
+  }
+  EXPECT_TRUE(queue.Add("bob", work("bob")).ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(queue.Add("carol", work("carol")))) << "six in all";
+  queue.Done("alice");
+  EXPECT_TRUE(queue.Add("carol", work("carol")).ok());
+  {
+    std::unique_lock lock(mutex);
+    open = true;
+    changed.notify_all();
+    EXPECT_TRUE(changed.wait_for(lock, std::chrono::seconds(20), [&] { return order.size() == 7; }));
+    EXPECT_LT(std::find(order.begin(), order.end(), "bob") - order.begin(), 5) << "not behind all of mallory's";
+  }
+  for (const char* name : {"mallory", "mallory", "mallory", "mallory", "bob", "carol"}) queue.Done(name);
 }
 
 TEST(RefusalLimiter, TellsSomeAndCountsTheRest) {

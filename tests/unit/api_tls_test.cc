@@ -118,6 +118,36 @@ TEST_F(ApiTls, CompressedMessagesAreNotTaken) {
             grpc::StatusCode::UNIMPLEMENTED);
 }
 
+// Whoever shares this address with an attacker (NAT) comes in all the same.
+TEST_F(ApiTls, HalfGreetingsKeepNobodyOut) {
+  const tls::Files rita = site_.User("rita", "read");
+  std::vector<int> half;
+  for (int i = 0; i < 100; ++i) {
+    half.push_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{.sin_family = AF_INET, .sin_port = htons(port_)};
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    ASSERT_EQ(connect(half.back(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+    (void)send(half.back(), "\x16\x03\x01\x02\x00\x01", 6, MSG_NOSIGNAL);  // later ones end earlier ones
+  }
+  EXPECT_TRUE(AskWith({Text(rita.ca), Text(rita.key), Text(rita.cert)}).ok());
+  for (const int fd : half) close(fd);
+}
+
+// With a good certificate, and not one call.
+TEST_F(ApiTls, ConnectionsThatAskNothingKeepNobodyOut) {
+  const tls::Files mallory = site_.User("mallory", "read"), rita = site_.User("rita", "read");
+  std::vector<std::shared_ptr<grpc::Channel>> idle;
+  for (int i = 0; i < 40; ++i) {
+    grpc::ChannelArguments own;
+    own.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    idle.push_back(grpc::CreateCustomChannel(
+        absl::StrCat("127.0.0.1:", port_),
+        grpc::SslCredentials({Text(mallory.ca), Text(mallory.key), Text(mallory.cert)}), own));
+    ASSERT_TRUE(idle.back()->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(30))) << i;
+  }
+  EXPECT_TRUE(AskWith({Text(rita.ca), Text(rita.key), Text(rita.cert)}).ok());
+}
+
 TEST_F(ApiTls, CertificatesGiveTheirRoleAndNoMore) {
   const tls::Files reader = site_.User("rita", "read"), steerer = site_.User("stan", "steer"),
                    admin = site_.User("adam", "admin");

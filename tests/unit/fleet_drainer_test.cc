@@ -40,7 +40,7 @@ class DrainerTest : public ::testing::Test {
     query_.reset();
     uplink_.reset();
     ingest_ = std::make_unique<Ingest>(store_, "one", IngestLimits{});
-    uplink_ = std::make_unique<UplinkService>(*ingest_, revocations_);
+    uplink_ = std::make_unique<UplinkService>(*ingest_, callers_);
     query_ = std::make_unique<Query>(store_, "one", FleetFile{}, [this](const auto& look) { uplink_->EachHost(look); });
     drainer_ = std::make_unique<Drainer>(*uplink_, *query_, store_, *clock_, ReadDrains(store_, "one").value());
   }
@@ -89,7 +89,7 @@ class DrainerTest : public ::testing::Test {
 
   const std::unique_ptr<Store> real_ = OpenSqliteStore(":memory:", {.reserve_bytes = 0}).value();
   FailingStore store_{*real_};
-  tls::Revocations revocations_{tls::Files{}};
+  Callers callers_{tls::Files{}};
   std::unique_ptr<Ingest> ingest_;
   std::unique_ptr<UplinkService> uplink_;
   std::unique_ptr<Query> query_;

@@ -109,8 +109,8 @@ class FinderTest : public ::testing::Test {
   const std::unique_ptr<Store> real_ = OpenSqliteStore(":memory:", {.reserve_bytes = 0}).value();
   FailingStore store_{*real_};
   Ingest ingest_{store_, "one", {}};
-  tls::Revocations revocations_{tls::Files{}};
-  UplinkService uplink_{ingest_, revocations_};
+  Callers callers_{tls::Files{}};
+  UplinkService uplink_{ingest_, callers_};
   Query query_{store_, "one", {}, [this](const auto& look) { uplink_.EachHost(look); }};
   OrderClock clock_{0};
   Drainer drainer_{uplink_, query_, store_, clock_, DrainBook("one")};

@@ -59,8 +59,8 @@ class IncidentTakerTest : public ::testing::Test {
   std::string folder_;
   const std::unique_ptr<Store> store_ = OpenSqliteStore(":memory:", {.reserve_bytes = 0}).value();
   Ingest ingest_{*store_, "one", {}};
-  tls::Revocations revocations_{tls::Files{}};
-  UplinkService uplink_{ingest_, revocations_};
+  Callers callers_{tls::Files{}};
+  UplinkService uplink_{ingest_, callers_};
   Query query_{*store_, "one", {}, [this](const auto& look) { uplink_.EachHost(look); }};
   std::unique_ptr<IncidentTaker> taker_;
 };

@@ -406,11 +406,11 @@ TEST(ServiceDiscovery, AHostStandsWhereItsLeavesDo) {
 }
 
 TEST(Peers, TheirAddressIsToldFromGrpcsForm) {
-  EXPECT_EQ(AddressOfPeer("ipv4:10.0.0.1:4711"), "10.0.0.1");
-  EXPECT_EQ(AddressOfPeer("ipv6:%5Bfd00::1%5D:4711"), "fd00::1");
-  EXPECT_EQ(AddressOfPeer("ipv6:[fd00::1]:4711"), "fd00::1");
-  EXPECT_EQ(AddressOfPeer("unix:/x:1"), "");
-  EXPECT_EQ(AddressOfPeer(""), "");
+  EXPECT_EQ(api::AddressOfPeer("ipv4:10.0.0.1:4711"), "10.0.0.1");
+  EXPECT_EQ(api::AddressOfPeer("ipv6:%5Bfd00::1%5D:4711"), "fd00::1");
+  EXPECT_EQ(api::AddressOfPeer("ipv6:[fd00::1]:4711"), "fd00::1");
+  EXPECT_EQ(api::AddressOfPeer("unix:/x:1"), "");
+  EXPECT_EQ(api::AddressOfPeer(""), "");
 }
 
 }  // namespace

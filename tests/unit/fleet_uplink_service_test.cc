@@ -106,10 +106,10 @@ class UplinkServiceTest : public ::testing::Test {
   tls::Site site_;
   const std::unique_ptr<Store> store_ = OpenSqliteStore(":memory:", {.reserve_bytes = 0}).value();
   Ingest ingest_{*store_, "one", {.quota = {.bytes_per_s = 1e-3, .burst_bytes = 1000}}};
-  tls::Revocations revocations_{tls::Files{}};
+  Callers callers_{tls::Files{}};
   CountedOrders orders_;
   SeenRings rings_;
-  UplinkService uplink_{ingest_, revocations_};
+  UplinkService uplink_{ingest_, callers_};
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<pb::Uplink::Stub> stub_;
   grpc::ClientContext context_, context2_;

@@ -4,15 +4,16 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
 #include "userspace/api/flow_ref.h"
 #include "userspace/api/path_ref.h"
+#include "userspace/model/steady.h"
 
 namespace cw::api {
 namespace {
 
-constexpr int kMaxFollowers = 8;  // each holds a thread
-constexpr absl::Duration kFollowTick = absl::Milliseconds(200);
+constexpr absl::Duration kFollowTick = absl::Milliseconds(200), kAskAgain = absl::Seconds(1);
 
 absl::Status CheckDuration(double seconds) {
   if (std::isfinite(seconds) && seconds >= 0) return absl::OkStatus();
@@ -113,24 +114,18 @@ absl::StatusOr<v1::LinksReply> Calls::Links(const v1::LinksRequest& request, con
   return view_.Links(whole, caller);
 }
 
-grpc::Status Calls::Events(grpc::ServerContext* context, const v1::EventsRequest* request,
-                           grpc::ServerWriter<v1::Event>* writer) {
-  if (!request->follow()) {
-    absl::StatusOr<std::vector<v1::Event>> events = view_.Events(*request, absl::ZeroDuration());
-    if (!events.ok()) return ToGrpc(events.status());
-    for (const v1::Event& event : *events) {
-      if (!writer->Write(event)) break;
-    }
-    return grpc::Status::OK;
+grpc::Status Calls::Events(grpc::ServerContext* context, const v1::EventsRequest& request,
+                           grpc::ServerWriter<v1::Event>& writer, const std::string& caller,
+                           const std::function<absl::Status()>& still_may) {
+  if (absl::Status status = readers_.Take(context, caller); !status.ok()) return ToGrpc(status);
+  const absl::Cleanup leave = [&] { readers_.Leave(context); };
+  if (request.follow()) return ToGrpc(Follow(context, request, writer, still_may));
+  absl::StatusOr<std::vector<v1::Event>> events = view_.Events(request, absl::ZeroDuration());
+  if (!events.ok()) return ToGrpc(events.status());
+  for (const v1::Event& event : *events) {
+    if (!readers_.Write(context, writer, event)) break;
   }
-  if (followers_.fetch_add(1) >= kMaxFollowers) {
-    followers_.fetch_sub(1);
-    return ToGrpc(absl::ResourceExhaustedError(
-        absl::StrFormat("%d clients follow events already; end one of them", kMaxFollowers)));
-  }
-  grpc::Status status = Follow(*context, *request, *writer);
-  followers_.fetch_sub(1);
-  return status;
+  return grpc::Status::OK;
 }
 
 absl::StatusOr<v1::SteerShowReply> Calls::SteerShow(const v1::SteerShowRequest& request, const Caller&) {
@@ -245,22 +240,25 @@ absl::Status Calls::ResolveNeeded(std::string* flow) {
   return ResolveInPlace(flow);
 }
 
-grpc::Status Calls::Follow(grpc::ServerContext& context, const v1::EventsRequest& request,
-                           grpc::ServerWriter<v1::Event>& writer) {
+absl::Status Calls::Follow(grpc::ServerContext* context, const v1::EventsRequest& request,
+                           grpc::ServerWriter<v1::Event>& writer, const std::function<absl::Status()>& still_may) {
   v1::EventsRequest next = request;
   absl::Duration wait = absl::ZeroDuration();
-  while (!stopping_ && !context.IsCancelled()) {
+  absl::Time asked = SteadyNow();
+  while (!stopping_ && !context->IsCancelled()) {
     absl::StatusOr<std::vector<v1::Event>> events = view_.Events(next, wait);
-    if (!events.ok()) return ToGrpc(events.status());
+    if (!events.ok()) return events.status();
     for (const v1::Event& event : *events) {
       next.set_after_seq(event.seq());
-      if (!writer.Write(event)) return grpc::Status::OK;
+      if (!readers_.Write(context, writer, event)) return absl::OkStatus();
     }
     next.set_last(0);
     wait = kFollowTick;
+    if (SteadyNow() - asked < kAskAgain) continue;
+    asked = SteadyNow();
+    if (absl::Status may = still_may(); !may.ok()) return may;
   }
-  if (stopping_) return ToGrpc(absl::UnavailableError("the agent is stopping"));
-  return grpc::Status::OK;
+  return stopping_ ? absl::UnavailableError("the agent is stopping") : absl::OkStatus();
 }
 
 }  // namespace cw::api

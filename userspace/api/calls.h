@@ -7,12 +7,14 @@
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
+#include <functional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "userspace/api/agent_api.h"
 #include "userspace/api/caller.h"
 #include "userspace/api/cwfabric.grpc.pb.h"
+#include "userspace/api/seats.h"
 
 namespace cw::api {
 
@@ -49,19 +51,21 @@ class Calls final : public PassedOn {
   CW_OVERRIDE_VERB(SetMode, SetModeRequest, ActionReply, )
   CW_OVERRIDE_VERB(Off, OffRequest, ActionReply, )
 
-  grpc::Status Events(grpc::ServerContext* context, const v1::EventsRequest* request,
-                      grpc::ServerWriter<v1::Event>* writer);
+  // still_may: asked each second while it follows; its error ends the stream.
+  grpc::Status Events(grpc::ServerContext* context, const v1::EventsRequest& request,
+                      grpc::ServerWriter<v1::Event>& writer, const std::string& caller,
+                      const std::function<absl::Status()>& still_may);
 
  private:
   absl::Status CheckRemote(const std::string& remote);
   absl::Status ResolveInPlace(std::string* flow);
   absl::Status ResolveNeeded(std::string* flow);
-  grpc::Status Follow(grpc::ServerContext& context, const v1::EventsRequest& request,
-                      grpc::ServerWriter<v1::Event>& writer);
+  absl::Status Follow(grpc::ServerContext* context, const v1::EventsRequest& request,
+                      grpc::ServerWriter<v1::Event>& writer, const std::function<absl::Status()>& still_may);
 
   AgentView& view_;
   std::atomic<bool> stopping_{false};
-  std::atomic<int> followers_{0};
+  Seats readers_{{.each = 8, .all = 16, .what = "readers of events"}};  // each holds a thread
 };
 
 }  // namespace cw::api

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/api/grpc_log.h"
-#include <google/protobuf/stubs/logging.h>
 
+#include <google/protobuf/stubs/logging.h>
 #include <grpc/support/log.h>
 
 #include <cstdio>

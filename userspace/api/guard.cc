@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/api/guard.h"
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 
@@ -53,7 +55,12 @@ void Gate::Keep(const acts::Act& act) {
               .evidence = {}});
 }
 
-absl::StatusOr<Caller> GuardedService::Enter(const grpc::ServerContext& context, const char* method,
+// A user of this host is not who has a certificate of the same name.
+std::string GuardedService::CountedAs(const Caller& caller) {
+  return absl::StrCat(caller.name, absl::StartsWith(caller.via, "uid ") ? ", user" : ", certificate");
+}
+
+absl::StatusOr<Caller> GuardedService::Enter(const grpc::ServerContextBase& context, const char* method,
                                              const google::protobuf::Message& request) {
   absl::StatusOr<Caller> caller = identify_(context);
   if (!caller.ok()) return caller.status();
@@ -65,7 +72,8 @@ grpc::Status GuardedService::Events(grpc::ServerContext* context, const v1::Even
                                     grpc::ServerWriter<v1::Event>* writer) {
   const absl::StatusOr<Caller> caller = Enter(*context, "Events", *request);
   if (!caller.ok()) return ToGrpc(caller.status());
-  return calls_.Events(context, request, writer);
+  const auto still_may = [&] { return identify_(*context).status(); };
+  return calls_.Events(context, *request, *writer, caller->name, still_may);
 }
 
 }  // namespace cw::api

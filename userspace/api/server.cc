@@ -58,20 +58,6 @@ absl::Status PrepareFolder(const std::string& socket_path) {
       absl::StrFormat("cannot make folder %s: %s; run as root, or set run_dir", folder.string(), error.message()));
 }
 
-GuardedService::Identify ByCertificate(Gate& gate, tls::Revocations& revocations, AgentView& view) {
-  return [&gate, &revocations, &view](const grpc::ServerContext& context) -> absl::StatusOr<Caller> {
-    const std::vector<grpc::string_ref> certificates =
-        context.auth_context()->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
-    const std::string pem = certificates.empty() ? "" : std::string(certificates[0].begin(), certificates[0].end());
-    Identified who = IdentifyCertificate(pem, context.peer(), absl::Now());
-    if (who.status.ok()) RefuseRevoked(revocations, view, pem, who);
-    if (who.status.ok()) return who.caller;
-    who.caller.role = Role::kNone;
-    gate.TurnedAway(who.caller, std::string(who.status.message()));
-    return who.status;
-  };
-}
-
 }  // namespace
 
 // In this order, and ended in the opposite one.
@@ -79,12 +65,14 @@ struct Server::Impl {
   Impl(AgentView& view, UnixRoles roles, const ServerOptions& options)
       : calls(view),
         gate(view, options.acts_file),
-        user_servers(calls, gate, std::move(roles)),
+        user_servers(calls, gate, queue, std::move(roles)),
         revocations(options.tls),
-        service(calls, gate, ByCertificate(gate, revocations, view)) {}
+        service(calls, gate, queue,
+                [this, &view](const grpc::ServerContextBase& context) { return ByCertificate(context, view); }) {}
 
   Calls calls;
   Gate gate;
+  CallQueue queue;
   UserServers user_servers;
   tls::Revocations revocations;
   GuardedService service;                                // of tcp
@@ -92,6 +80,21 @@ struct Server::Impl {
   std::unique_ptr<grpc::Server> tcp;
   std::unique_ptr<GrpcDoor> tcp_door;
   std::unique_ptr<doors::Door> door;
+
+  absl::StatusOr<Caller> ByCertificate(const grpc::ServerContextBase& context, AgentView& view) {
+    const std::vector<grpc::string_ref> certificates =
+        context.auth_context()->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
+    const std::string pem = certificates.empty() ? "" : std::string(certificates[0].begin(), certificates[0].end());
+    Identified who = IdentifyCertificate(pem, context.peer(), absl::Now());
+    if (who.status.ok()) RefuseRevoked(revocations, view, pem, who);
+    if (who.status.ok()) {
+      tcp_door->Known(context.peer(), pem);
+      return who.caller;
+    }
+    who.caller.role = Role::kNone;
+    gate.TurnedAway(who.caller, std::string(who.status.message()));
+    return who.status;
+  }
 
   absl::Status StartUnix(const std::string& path, mode_t mode) {
     if (absl::Status status = PrepareFolder(path); !status.ok()) return status;
@@ -112,6 +115,7 @@ struct Server::Impl {
     absl::StatusOr<std::unique_ptr<doors::Door>> opened = doors::Door::Open(std::move(listeners), std::move(spec));
     if (!opened.ok()) return opened.status();
     door = *std::move(opened);
+    door->Start();
     return absl::OkStatus();
   }
 
@@ -158,7 +162,7 @@ Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Server::~Server() {
   impl_->door.reset();
-  impl_->tcp_door.reset();
+  if (impl_->tcp_door != nullptr) impl_->tcp_door->Close();
   impl_->calls.Stop();
   if (impl_->tcp != nullptr) EndServer(*impl_->tcp, kPatience);
 }

@@ -69,7 +69,7 @@ UserServers::UserServer* UserServers::ServerOf(const UnixPeer& peer, Role role) 
   if (servers_.size() >= kMostUsers) MakeSpace();
   UserServer& user = servers_
                          .emplace(std::piecewise_construct, std::forward_as_tuple(key),
-                                  std::forward_as_tuple(calls_, gate_, CallerOf(peer, role)))
+                                  std::forward_as_tuple(calls_, gate_, queue_, CallerOf(peer, role)))
                          .first->second;
   grpc::ServerBuilder builder;
   LimitServer(builder);

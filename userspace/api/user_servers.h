@@ -29,7 +29,8 @@ void EndServer(grpc::Server& server, absl::Duration patience);
 
 class UserServers {
  public:
-  UserServers(Calls& calls, Gate& gate, UnixRoles roles) : calls_(calls), gate_(gate), roles_(std::move(roles)) {}
+  UserServers(Calls& calls, Gate& gate, CallQueue& queue, UnixRoles roles)
+      : calls_(calls), gate_(gate), queue_(queue), roles_(std::move(roles)) {}
   ~UserServers();
 
   // Among whom its connection counts; nullopt: it has no role, which is kept.
@@ -39,8 +40,8 @@ class UserServers {
 
  private:
   struct UserServer {
-    UserServer(Calls& calls, Gate& gate, Caller who)
-        : service(calls, gate, [who = std::move(who)](const grpc::ServerContext&) { return who; }) {}
+    UserServer(Calls& calls, Gate& gate, CallQueue& queue, Caller who)
+        : service(calls, gate, queue, [who = std::move(who)](const grpc::ServerContextBase&) { return who; }) {}
     GuardedService service;
     std::unique_ptr<grpc::Server> server;
     uint64_t used = 0;
@@ -52,6 +53,7 @@ class UserServers {
 
   Calls& calls_;
   Gate& gate_;
+  CallQueue& queue_;
   const UnixRoles roles_;
   std::map<std::pair<uid_t, Role>, UserServer> servers_;
   uint64_t admitted_ = 0;

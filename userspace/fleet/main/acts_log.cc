@@ -6,6 +6,11 @@
 
 namespace cw::fleet {
 
+absl::Status ActsLog::Check(const std::string& path) {
+  const std::string fault = acts::ActsFile(path).NoFile();
+  return fault.empty() ? absl::OkStatus() : absl::FailedPreconditionError("acts_file: " + fault);
+}
+
 void ActsLog::Keep(const api::Caller& caller, absl::string_view call, const google::protobuf::Message& request,
                    const absl::Status& result) {
   if (!result.ok() && !limiter_.Tell(caller.name, absl::Now())) return;

@@ -21,10 +21,12 @@ class ActsLog {
  public:
   // An absolute path; "": nothing is written.
   explicit ActsLog(const std::string& path) : file_(path) {}
+  // FailedPrecondition: what is in the file's place is none.
+  static absl::Status Check(const std::string& path);
 
   // PermissionDenied: refused. Of what one caller did not bring about ten at once and one in 10 s are kept, so that he
-  // washes nothing away. That it cannot be written
-  // is logged once, and the act is done all the same: a full disk must not keep people from undrain.
+  // washes nothing away. That it cannot be written is logged once, and the act is done all the same: a full disk must
+  // not keep people from undrain.
   void Keep(const api::Caller& caller, absl::string_view call, const google::protobuf::Message& request,
             const absl::Status& result);
 

@@ -91,6 +91,8 @@ tls::Files TlsOf(const FleetdConfig& config) {
 class Service {
  public:
   static absl::StatusOr<std::unique_ptr<Service>> Start(const FleetdConfig& config) {
+    if (absl::Status status = doors::EnoughDescriptors(); !status.ok()) return status;
+    if (absl::Status status = ActsLog::Check(config.ActsFile()); !status.ok()) return status;
     absl::StatusOr<FleetFile> fabric = ReadFabric(config.fabric_file);
     if (!fabric.ok()) return fabric.status();
     const absl::StatusOr<Rules> rules = ReadRulesOf(config.rules_file);
@@ -112,7 +114,7 @@ class Service {
 
   ~Service() {
     pages_.reset();
-    door_.reset();
+    if (door_ != nullptr) door_->Close();
     if (server_ != nullptr) {
       server_->Shutdown(absl::ToChronoTime(absl::Now() + kEndPatience));
       server_->Wait();
@@ -125,9 +127,9 @@ class Service {
   Service(const FleetdConfig& config, std::unique_ptr<Store> store, FleetFile fabric, DrainBook drains,
           const Rules& rules, std::unique_ptr<Shelf> shelf)
       : store_(std::move(store)),
-        revocations_(TlsOf(config)),
+        callers_(TlsOf(config)),
         ingest_(*store_, InstanceName(config), IngestLimits{}),
-        uplink_(ingest_, revocations_),
+        uplink_(ingest_, callers_),
         query_(*store_, InstanceName(config), fabric, [this](const auto& look) { uplink_.EachHost(look); }),
         jobs_(*store_, fabric, [this](const auto& look) { uplink_.EachHost(look); }),
         clock_(NewestTime(*store_)),
@@ -136,8 +138,8 @@ class Service {
         alerts_(config.alerts, {.rules = rules.findings.causes, .runbook_url = config.runbook_url}),
         incidents_(IncidentsOf(config, rules.findings.causes), std::move(shelf), uplink_, *store_, query_),
         acts_(config.ActsFile()),
-        incident_service_(incidents_, revocations_, acts_),
-        queries_(query_, jobs_, uplink_, drainer_, muter_, alerts_, revocations_, acts_),
+        incident_service_(incidents_, callers_, calls_, acts_),
+        queries_(query_, jobs_, uplink_, drainer_, muter_, alerts_, callers_, calls_, acts_),
         keeper_(std::make_unique<Keeper>(uplink_, *store_, clock_, config.KeepRules())),
         finder_(std::make_unique<Finder>(uplink_, *store_, alerts_, drainer_, muter_, incidents_, std::move(fabric),
                                          rules)) {
@@ -199,11 +201,12 @@ class Service {
           event.alert ? spdlog::warn("{}", event.text) : spdlog::info("{}", event.text);
         });
     if (!made.ok()) return made.status();
-    if (absl::Status status = revocations_.Load(); !status.ok()) return status;
+    if (absl::Status status = callers_.revocations().Load(); !status.ok()) return status;
     credentials_ = *std::move(made);
     grpc::ServerBuilder builder;
     LimitServer(builder);
     door_ = std::make_unique<api::GrpcDoor>(builder, credentials_);
+    callers_.SetDoor(door_.get());
     builder.RegisterService(&uplink_);
     builder.RegisterService(&queries_);
     builder.RegisterService(&incident_service_);
@@ -214,7 +217,7 @@ class Service {
   }
 
   std::unique_ptr<Store> store_;
-  tls::Revocations revocations_;
+  Callers callers_;
   Ingest ingest_;
   UplinkService uplink_;
   Query query_;
@@ -225,6 +228,7 @@ class Service {
   Alerts alerts_;
   IncidentTaker incidents_;
   ActsLog acts_;
+  api::CallQueue calls_;
   IncidentService incident_service_;
   QueryService queries_;
   std::unique_ptr<Keeper> keeper_;
@@ -265,6 +269,7 @@ int Check(const FleetdConfig& config, const std::string& path) {
   if (const absl::StatusOr<FleetFile> fabric = ReadFabric(config.fabric_file); !fabric.ok())
     return Fail(fabric.status());
   if (const absl::StatusOr<Rules> rules = ReadRulesOf(config.rules_file); !rules.ok()) return Fail(rules.status());
+  if (const absl::Status acts = ActsLog::Check(config.ActsFile()); !acts.ok()) return Fail(acts);
   if (const auto tls = tls::Load(TlsOf(config)); !tls.ok()) return Fail(tls.status());
   tls::Revocations revocations(TlsOf(config));
   if (const absl::Status status = revocations.Load(); !status.ok()) return Fail(status);

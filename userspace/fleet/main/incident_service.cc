@@ -4,20 +4,14 @@
 #include <fstream>
 
 #include "absl/cleanup/cleanup.h"
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "spdlog/spdlog.h"
-#include "userspace/fleet/main/who.h"
-#include "userspace/model/steady.h"
 
 namespace cw::fleet {
 namespace {
 
 namespace pb = cwfabric::v1;
 constexpr size_t kPieceBytes = 256 << 10;
-constexpr int kMostOfOne = 2;
-constexpr size_t kMost = 8;
-constexpr absl::Duration kStalled = absl::Seconds(30);
 
 }  // namespace
 
@@ -28,60 +22,36 @@ absl::StatusOr<pb::Incident> IncidentService::TakeBy(const api::Caller& who, con
   return taker_.Take(wanted, absl::Now());
 }
 
-grpc::Status IncidentService::Take(grpc::ServerContext* context, const pb::IncidentTakeRequest* request,
-                                   pb::Incident* reply) {
-  const absl::StatusOr<api::Caller> who = PersonOf(*context, revocations_);
-  if (!who.ok()) return ToGrpc(who.status());
-  absl::StatusOr<pb::Incident> begun = TakeBy(*who, *request);
-  acts_.Keep(*who, "IncidentTake", *request, begun.status());
-  if (!begun.ok()) return ToGrpc(begun.status());
-  spdlog::warn("{} ({}) takes incident {}", who->name, who->via, begun->id());
-  *reply = *std::move(begun);
-  return grpc::Status::OK;
+grpc::ServerUnaryReactor* IncidentService::Take(grpc::CallbackServerContext* context,
+                                                const pb::IncidentTakeRequest* request, pb::Incident* reply) {
+  const absl::StatusOr<api::Caller> who = callers_.PersonOf(*context);
+  if (!who.ok()) return api::QueuedReply::Refuse(who.status());
+  return api::QueuedReply::Queue(queue_, context, who->name, [this, who = *who, request, reply] {
+    absl::StatusOr<pb::Incident> begun = TakeBy(who, *request);
+    acts_.Keep(who, "IncidentTake", *request, begun.status());
+    if (!begun.ok()) return ToGrpc(begun.status());
+    spdlog::warn("{} ({}) takes incident {}", who.name, who.via, begun->id());
+    *reply = *std::move(begun);
+    return grpc::Status::OK;
+  });
 }
 
-grpc::Status IncidentService::List(grpc::ServerContext* context, const pb::IncidentListRequest*,
-                                   pb::IncidentListReply* reply) {
-  if (const auto who = PersonOf(*context, revocations_); !who.ok()) return ToGrpc(who.status());
-  *reply = taker_.List();
-  return grpc::Status::OK;
-}
-
-// Each takes a thread. Who has read nothing for a while goes where another one comes.
-absl::Status IncidentService::Begin(grpc::ServerContext* context, const std::string& who) {
-  const std::lock_guard lock(mutex_);
-  const absl::Time now = SteadyNow();
-  int its = 0;
-  for (auto& [other, fetch] : fetches_) {
-    if (now - fetch.wrote > kStalled) other->TryCancel();
-    its += fetch.who == who;
-  }
-  if (its >= kMostOfOne)
-    return absl::ResourceExhaustedError(
-        absl::StrCat(who, " fetches ", its, " incidents already; wait for one of them"));
-  if (fetches_.size() >= kMost)
-    return absl::ResourceExhaustedError(
-        absl::StrCat(fetches_.size(), " incidents are fetched already; try again soon"));
-  fetches_[context] = {who, now};
-  return absl::OkStatus();
-}
-
-void IncidentService::Wrote(grpc::ServerContext* context) {
-  const std::lock_guard lock(mutex_);
-  fetches_[context].wrote = SteadyNow();
-}
-
-void IncidentService::End(grpc::ServerContext* context) {
-  const std::lock_guard lock(mutex_);
-  fetches_.erase(context);
+grpc::ServerUnaryReactor* IncidentService::List(grpc::CallbackServerContext* context, const pb::IncidentListRequest*,
+                                                pb::IncidentListReply* reply) {
+  const absl::StatusOr<api::Caller> who = callers_.PersonOf(*context);
+  if (!who.ok()) return api::QueuedReply::Refuse(who.status());
+  return api::QueuedReply::Queue(queue_, context, who->name, [this, reply] {
+    *reply = taker_.List();
+    return grpc::Status::OK;
+  });
 }
 
 grpc::Status IncidentService::Fetch(grpc::ServerContext* context, const pb::IncidentFetchRequest* request,
                                     grpc::ServerWriter<pb::IncidentBytes>* writer) {
-  const absl::StatusOr<api::Caller> who = PersonOf(*context, revocations_);
+  const absl::StatusOr<api::Caller> who = callers_.PersonOf(*context);
   if (!who.ok()) return ToGrpc(who.status());
-  if (absl::Status begun = Begin(context, who->name); !begun.ok()) return ToGrpc(begun);
-  const absl::Cleanup end = [&] { End(context); };
+  if (absl::Status taken = fetches_.Take(context, who->name); !taken.ok()) return ToGrpc(taken);
+  const absl::Cleanup leave = [&] { fetches_.Leave(context); };
   const absl::StatusOr<std::string> path = taker_.Find(request->id());
   if (!path.ok()) return ToGrpc(path.status());
   std::ifstream file(*path, std::ios::binary);  // it may be removed meanwhile, and is read to its end all the same
@@ -92,8 +62,7 @@ grpc::Status IncidentService::Fetch(grpc::ServerContext* context, const pb::Inci
     bytes.resize(kPieceBytes);
     file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
     bytes.resize(static_cast<size_t>(file.gcount()));
-    if (!bytes.empty() && !writer->Write(piece)) break;
-    Wrote(context);
+    if (!bytes.empty() && !fetches_.Write(context, *writer, piece)) break;
   }
   return grpc::Status::OK;
 }

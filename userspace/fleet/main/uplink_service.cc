@@ -142,7 +142,7 @@ class HostStream final : public grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost>
 };
 
 grpc::ServerBidiReactor<pb::ToFleet, pb::ToHost>* UplinkService::Connect(grpc::CallbackServerContext* context) {
-  return new HostStream(*this, context, HostOf(*context, revocations_));
+  return new HostStream(*this, context, callers_.HostOf(*context));
 }
 
 absl::Status UplinkService::Open(HostStream& stream, const Speaker& who) {
@@ -163,7 +163,7 @@ void UplinkService::NoLongerSilent(const HostStream& stream) {
 }
 
 void UplinkService::EndStrangers(absl::Time now) {
-  const bool any_revoked = revocations_.any();
+  const bool any_revoked = callers_.revocations().any();
   const absl::Time steady = SteadyNow();
   const std::lock_guard lock(mutex_);
   for (HostStream* stream : open_) {
@@ -172,7 +172,8 @@ void UplinkService::EndStrangers(absl::Time now) {
       stream->Cut();
       continue;
     }
-    const bool over = now > who.not_after, revoked = any_revoked && revocations_.Contains(who.issuer, who.serial);
+    const bool over = now > who.not_after,
+               revoked = any_revoked && callers_.revocations().Contains(who.issuer, who.serial);
     if (over || revoked) {
       const std::string why = absl::StrCat("its certificate ", revoked ? "is revoked" : "expired");
       spdlog::warn("the stream of {} is ended: {}", stream->host.empty() ? who.from : stream->host, why);

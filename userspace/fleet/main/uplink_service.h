@@ -20,7 +20,7 @@
 #include "userspace/api/fleet.grpc.pb.h"
 #include "userspace/fleet/incidents/collection.h"
 #include "userspace/fleet/ingest/ingest.h"
-#include "userspace/tls/revocation.h"
+#include "userspace/fleet/main/who.h"
 
 namespace cw::fleet {
 
@@ -49,7 +49,7 @@ class HostRings {
 
 class UplinkService final : public cwfabric::v1::Uplink::CallbackService {
  public:
-  UplinkService(Ingest& ingest, tls::Revocations& revocations) : ingest_(ingest), revocations_(revocations) {}
+  UplinkService(Ingest& ingest, Callers& callers) : ingest_(ingest), callers_(callers) {}
 
   grpc::ServerBidiReactor<cwfabric::v1::ToFleet, cwfabric::v1::ToHost>* Connect(
       grpc::CallbackServerContext* context) override;
@@ -100,7 +100,7 @@ class UplinkService final : public cwfabric::v1::Uplink::CallbackService {
   std::set<HostStream*> open_;                                 // each leaves before it goes
   std::map<std::pair<std::string, std::string>, int> silent_;  // no Hello yet, by certificate
   std::map<std::string, HostStream*> streams_;                 // those that said Hello, by host
-  tls::Revocations& revocations_;
+  Callers& callers_;
   HostOrders* orders_ = nullptr;
   HostRings* rings_ = nullptr;
   uint64_t connections_ = 0;

@@ -35,18 +35,11 @@ absl::Status HasRole(const api::Caller& who, api::Role least) {
 
 }  // namespace
 
-std::string AddressOfPeer(absl::string_view peer) {
-  const size_t colon = peer.rfind(':');
-  if (colon == absl::string_view::npos) return "";
-  const bool v4 = absl::ConsumePrefix(&peer, "ipv4:"), v6 = !v4 && absl::ConsumePrefix(&peer, "ipv6:");
-  if (!v4 && !v6) return "";
-  absl::string_view host = peer.substr(0, colon - 5);
-  if (!absl::ConsumePrefix(&host, "%5B")) absl::ConsumePrefix(&host, "[");
-  if (!absl::ConsumeSuffix(&host, "%5D")) absl::ConsumeSuffix(&host, "]");
-  return std::string(host);
+void Callers::Known(const grpc::ServerContextBase& context, const std::string& pem) {
+  if (door_ != nullptr) door_->Known(context.peer(), pem);
 }
 
-absl::StatusOr<Speaker> HostOf(const grpc::ServerContextBase& context, tls::Revocations& revocations) {
+absl::StatusOr<Speaker> Callers::HostOf(const grpc::ServerContextBase& context) {
   const std::string pem = PemOf(*context.auth_context());
   const absl::StatusOr<std::vector<tls::CertificateInfo>> certificates = tls::ReadCertificates(pem);
   if (!certificates.ok()) return absl::PermissionDeniedError("the connection has no certificate that can be read");
@@ -59,24 +52,26 @@ absl::StatusOr<Speaker> HostOf(const grpc::ServerContextBase& context, tls::Revo
   if (absl::Now() > info.not_after)
     return absl::PermissionDeniedError(
         absl::StrFormat("the certificate %s expired; have a new one made", info.subject));
-  if (IsRevoked(revocations, pem))
+  if (IsRevoked(revocations_, pem))
     return absl::PermissionDeniedError(absl::StrFormat("the certificate %s is revoked", info.subject));
+  Known(context, pem);
   return Speaker{.names = info.dns_names.empty() ? std::vector<std::string>{info.common_name} : info.dns_names,
                  .addresses = info.addresses,
-                 .from = AddressOfPeer(context.peer()),
+                 .from = api::AddressOfPeer(context.peer()),
                  .issuer = info.issuer,
                  .serial = info.serial,
                  .not_after = info.not_after};
 }
 
-absl::StatusOr<api::Caller> PersonOf(const grpc::ServerContextBase& context, tls::Revocations& revocations) {
+absl::StatusOr<api::Caller> Callers::PersonOf(const grpc::ServerContextBase& context) {
   const std::string pem = PemOf(*context.auth_context());
   const api::Identified who = api::IdentifyCertificate(pem, context.peer(), absl::Now());
   if (!who.status.ok()) return who.status;
-  if (IsRevoked(revocations, pem))
+  if (IsRevoked(revocations_, pem))
     return absl::PermissionDeniedError(
         absl::StrFormat("the certificate of %s is revoked; have a new one made", who.caller.name));
   if (absl::Status may = HasRole(who.caller, api::Role::kRead); !may.ok()) return may;
+  Known(context, pem);
   return who.caller;
 }
 

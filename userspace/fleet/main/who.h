@@ -10,19 +10,33 @@
 
 #include "absl/status/statusor.h"
 #include "userspace/api/caller.h"
+#include "userspace/api/grpc_door.h"
 #include "userspace/fleet/ingest/metrics_address.h"
 #include "userspace/tls/revocation.h"
 
 namespace cw::fleet {
 
-// By a host's certificate and its connection. PermissionDenied: it is a person's (it names a role), is over, or was
-// revoked.
-absl::StatusOr<Speaker> HostOf(const grpc::ServerContextBase& context, tls::Revocations& revocations);
-// Of gRPC's "ipv4:10.0.0.1:5" or "ipv6:%5Bfd00::1%5D:5"; "": of another kind.
-std::string AddressOfPeer(absl::string_view peer);
+class Callers {
+ public:
+  explicit Callers(const tls::Files& files) : revocations_(files) {}
 
-// PermissionDenied: no role, over, or revoked.
-absl::StatusOr<api::Caller> PersonOf(const grpc::ServerContextBase& context, tls::Revocations& revocations);
+  // By a host's certificate and its connection. PermissionDenied: it is a person's (it names a role), is over, or was
+  // revoked.
+  absl::StatusOr<Speaker> HostOf(const grpc::ServerContextBase& context);
+  // PermissionDenied: no role, over, or revoked.
+  absl::StatusOr<api::Caller> PersonOf(const grpc::ServerContextBase& context);
+
+  tls::Revocations& revocations() { return revocations_; }
+  // Which hears whose connections are known. Before the first one; it outlives them.
+  void SetDoor(api::GrpcDoor* door) { door_ = door; }
+
+ private:
+  void Known(const grpc::ServerContextBase& context, const std::string& pem);
+
+  tls::Revocations revocations_;
+  api::GrpcDoor* door_ = nullptr;
+};
+
 // PermissionDenied: a role that may only read.
 absl::Status MayAct(const api::Caller& who);
 
