@@ -63,6 +63,17 @@ struct Server::Impl {
     }
   }
 
+  // Nobody is sent away for others any more who made a whole request.
+  void Known(MHD_Connection* connection) {
+    const MHD_ConnectionInfo* info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CLIENT_ADDRESS);
+    if (info == nullptr || info->client_addr == nullptr) return;
+    sockaddr_storage from{};
+    const bool v6 = info->client_addr->sa_family == AF_INET6, v4 = info->client_addr->sa_family == AF_INET;
+    if (!v4 && !v6) return;
+    std::memcpy(&from, info->client_addr, v6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in));
+    door->Known(doors::PeerOf(from), "");
+  }
+
   void Begins(MHD_Connection* connection) {
     const MHD_ConnectionInfo* info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
     const std::lock_guard lock(mutex);
@@ -89,7 +100,8 @@ struct Server::Impl {
                          &Answer, this, MHD_OPTION_CONNECTION_TIMEOUT, kIdleSeconds, MHD_OPTION_CONNECTION_MEMORY_LIMIT,
                          kRequestBytes, MHD_OPTION_NOTIFY_CONNECTION, &Noted, this, MHD_OPTION_END);
     if (daemon == nullptr) return absl::UnavailableError("cannot start the HTTP server: out of threads or descriptors");
-    doors::DoorSpec spec{.limits = {.each = is_unix ? limits.all : limits.each, .all = limits.all}};
+    doors::DoorSpec spec{.limits = {.each = is_unix ? limits.all : limits.each, .all = limits.all},
+                         .newcomers = {.most = limits.all, .of_one = limits.all}};
     spec.screen = [this](int, const sockaddr_storage& from) -> std::optional<std::string> {
       EndTheOld();
       return doors::AddressOf(from);
@@ -102,6 +114,7 @@ struct Server::Impl {
     absl::StatusOr<std::unique_ptr<doors::Door>> opened = doors::Door::Open(std::move(listeners), std::move(spec));
     if (!opened.ok()) return opened.status();
     door = *std::move(opened);
+    door->Start();
     return absl::OkStatus();
   }
 
@@ -111,6 +124,7 @@ struct Server::Impl {
     const bool reads = std::strcmp(method, MHD_HTTP_METHOD_GET) == 0 || std::strcmp(method, MHD_HTTP_METHOD_HEAD) == 0;
     if (!reads) return Queue(connection, MHD_HTTP_METHOD_NOT_ALLOWED, "GET or HEAD only\n", "text/plain");
     static_cast<Impl*>(self)->Begins(connection);
+    static_cast<Impl*>(self)->Known(connection);
     const std::vector<Route>& routes = static_cast<Impl*>(self)->routes;
     const auto route = std::find_if(routes.begin(), routes.end(), [&](const Route& each) { return each.path == url; });
     if (route == routes.end()) return Queue(connection, MHD_HTTP_NOT_FOUND, NotHere(routes), "text/plain");
@@ -135,7 +149,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const config::Listen& list
 Server::Server(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 Server::~Server() {
-  impl_->door.reset();
+  if (impl_->door != nullptr) impl_->door->Close();
   if (impl_->daemon != nullptr) MHD_stop_daemon(impl_->daemon);
 }
 

@@ -2,8 +2,9 @@
 //
 // GET and HEAD of a few pages by HTTP/1.1 on a unix socket or a TCP port, on one thread of its own. Bounded: at most 32
 // connections, 4 of one address, each closed after 10 s without a request, or a request after 30 s where others come;
-// at most 16 KiB for a request's head; bodies of requests are refused. What is behind "?" is not looked at. Everything
-// else is 404 or 405. Thread rule: Start and the destructor on one thread.
+// over TCP the oldest that made no whole request goes for another one; at most 16 KiB for a request's head; bodies of
+// requests are refused. What is behind "?" is not looked at. Everything else is 404 or 405. Thread rule: Start and the
+// destructor on one thread.
 #pragma once
 
 #include <functional>
