@@ -363,6 +363,7 @@ TEST_F(VerbsMoves, OnlyOrdersOfItsOwnShapeAreTaken) {
     if (head.type == CW_INPROC_QP_MOVED && message.size() == sizeof(cw_inproc_qp_moved)) {
       answers.emplace_back();
       std::memcpy(&answers.back(), message.data(), message.size());
+      while (answers.back().error == ENOTCONN && turn % 3 != 2) ++turn;  // too early: the good one again
     }
     cw_inproc_qp_can can;
     if (head.type == CW_INPROC_QP_CAN && message.size() == sizeof(can)) {

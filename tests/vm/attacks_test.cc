@@ -118,6 +118,11 @@ std::vector<Attack> BySocketsThatAllMayUse() {
       {"inproc.sock, 1000 descriptors", kAgent, AsStranger("cw_attacker fds " + run + "inproc.sock 1000 /dev/null")},
       {"inproc.sock, descriptors of a FIFO", kAgent,
        "mkfifo -m 666 /tmp/fifo; " + AsStranger("cw_attacker fds " + run + "inproc.sock 200 /tmp/fifo")},
+      {"inproc.sock, a FUSE file whose server never answers", kAgent,
+       "modprobe fuse; " + AsStranger("cw_attacker fuse " + run + "inproc.sock 5000") +
+           " & sleep 2; cwctl status | head "
+           "-1; wait",
+       "sent"},
       {"UDP 4791, 100000 packets of noise", kAgent, "ip netns exec far cw_attacker flood 10.98.0.1 4791 100000 200"},
   };
 }
@@ -173,6 +178,12 @@ std::vector<Attack> OnTheFleetService() {
       {"TCP, 4000 that say nothing", kFleet, tcp + "4000 6000 nothing"},
       {"TCP, 4000 of 64 addresses", kFleet, tcp + "4000 6000 nothing 64", "", 256, 5000},
       {"TCP, 1000 half TLS greetings", kFleet, tcp + "1000 6000 tls"},
+      {"TCP, half TLS greetings while a person of that address asks", kFleet,
+       tcp + "1000 8000 tls & sleep 2; " + AsPerson("bob", "fleet hosts --json") + "; wait", "connected"},
+      {"HTTP, half requests of 16 addresses while Prometheus asks", kFleet,
+       "cw_attacker hold 127.0.0.1:9481 200 6000 byte 16 & sleep 2; curl -s -m 5 http://127.0.0.1:9481/metrics | grep "
+       "-c "
+       "^cwfleet_; wait"},
       {"TCP, 1000 with noise", kFleet, tcp + "1000 2000 noise"},
       {"TCP, 10000 come and go", kFleet, "cw_attacker churn 127.0.0.1:9480 10000"},
       {"HTTP, 64 slow readers", kFleet, "cw_attacker slow 127.0.0.1:9481 64 3000"},

@@ -6,9 +6,10 @@
 //   slow ADDRESS N MS                 asks for /metrics and reads nothing
 //   messages ADDRESS N BYTES          noise
 //   fds ADDRESS N PATH                descriptors of PATH in messages
+//   fuse ADDRESS MS                   a descriptor of a FUSE file whose server never answers, held so long
 //   flood HOST PORT N BYTES           UDP noise
 //   babble PORT MS                    a server that sends noise to whoever connects
-// ADDRESS: unix:PATH or HOST:PORT. WHAT: nothing, noise, http, header (8 MiB of one), tls (half a ClientHello).
+// ADDRESS: unix:PATH or HOST:PORT. WHAT: nothing, byte, noise, http, header (8 MiB of one), tls (half a ClientHello).
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -26,6 +27,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/unit/fuse_that_never_answers.h"
+
 namespace {
 
 using Clock = std::chrono::steady_clock;
@@ -38,6 +41,7 @@ std::string Noise(size_t bytes) {
 }
 
 std::string What(const std::string& what) {
+  if (what == "byte") return "G";
   if (what == "noise") return Noise(4096);
   if (what == "http") return "GET / HTTP/1.1\r\nHost: x\r\n\r\n";
   if (what == "header") return "GET /metrics HTTP/1.1\r\nX: " + std::string(8 << 20, 'a');
@@ -178,28 +182,43 @@ int Messages(const std::string& address, int n, size_t bytes) {
   return 0;
 }
 
+bool SendDescriptor(int fd, int file) {
+  char control[CMSG_SPACE(sizeof(int))] = {}, byte = 'x';
+  iovec part{&byte, 1};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof(control);
+  cmsghdr* head = CMSG_FIRSTHDR(&message);
+  head->cmsg_level = SOL_SOCKET;
+  head->cmsg_type = SCM_RIGHTS;
+  head->cmsg_len = CMSG_LEN(sizeof(int));
+  memcpy(CMSG_DATA(head), &file, sizeof(file));
+  return sendmsg(fd, &message, MSG_NOSIGNAL) > 0;
+}
+
 int Descriptors(const std::string& address, int n, const std::string& path) {
   int sent = 0;
   for (int i = 0; i < n; ++i) {
     const int fd = Open(address), file = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 || file < 0) continue;
-    char control[CMSG_SPACE(sizeof(int))] = {}, byte = 'x';
-    iovec part{&byte, 1};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = control;
-    message.msg_controllen = sizeof(control);
-    cmsghdr* head = CMSG_FIRSTHDR(&message);
-    head->cmsg_level = SOL_SOCKET;
-    head->cmsg_type = SCM_RIGHTS;
-    head->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(head), &file, sizeof(file));
-    sent += sendmsg(fd, &message, MSG_NOSIGNAL) > 0;
+    sent += SendDescriptor(fd, file);
     close(file);
     close(fd);
   }
   printf("%d of %d sent\n", sent, n);
+  return 0;
+}
+
+int Fuse(const std::string& address, int ms) {
+  char folder[] = "/tmp/fuse-XXXXXX";
+  if (mkdtemp(folder) == nullptr) return 1;
+  cw::FuseThatNeverAnswers fuse;
+  const std::string wrong = fuse.Start(folder, [&](int file) { return SendDescriptor(Open(address), file); });
+  printf("%s\n", wrong.empty() ? "sent" : wrong.c_str());
+  fflush(stdout);
+  (void)poll(nullptr, 0, ms);
   return 0;
 }
 
@@ -259,6 +278,7 @@ int main(int argc, char** argv) {
   if (a[0] == "slow") return Slow(a[1], number(2), number(3));
   if (a[0] == "messages") return Messages(a[1], number(2), static_cast<size_t>(number(3)));
   if (a[0] == "fds") return Descriptors(a[1], number(2), a[3]);
+  if (a[0] == "fuse") return Fuse(a[1], number(2));
   if (a[0] == "flood") return Flood(a[1], number(2), number(3), static_cast<size_t>(number(4)));
   if (a[0] == "babble") return Babble(number(1), number(2));
   fprintf(stderr, "usage: see the source\n");

@@ -107,23 +107,24 @@ absl::StatusOr<PerftestResult> Perftest::Finish(absl::Duration timeout) {
   return Wait(timeout);
 }
 
-absl::StatusOr<std::vector<QueuePair>> QueuePairs(Vm& machine) {
+absl::StatusOr<std::vector<QueuePair>> QueuePairs(Vm& machine, const std::string& type) {
   auto text = machine.Run("rdma -j resource show qp");
   if (!text.ok()) return text.status();
   auto list = nlohmann::json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (!list.is_array()) return absl::InternalError("rdma printed no JSON list: " + *text);
   std::vector<QueuePair> pairs;
   for (const auto& item : list) {
-    if (item.value("type", "") != "RC") continue;
+    if (item.value("type", "") != type) continue;
     pairs.push_back({item.value("lqpn", 0u), item.value("rqpn", 0u), item.value("pid", 0), item.value("comm", ""),
                      item.value("state", "")});
   }
   return pairs;
 }
 
-absl::StatusOr<std::vector<QueuePair>> WaitForQueuePairs(Vm& machine, size_t count, absl::Duration timeout) {
+absl::StatusOr<std::vector<QueuePair>> WaitForQueuePairs(Vm& machine, size_t count, absl::Duration timeout,
+                                                         const std::string& type) {
   for (absl::Time end = absl::Now() + timeout; absl::Now() < end; absl::SleepFor(absl::Milliseconds(200))) {
-    auto pairs = QueuePairs(machine);
+    auto pairs = QueuePairs(machine, type);
     if (!pairs.ok()) return pairs.status();
     size_t ready = 0;
     for (const QueuePair& pair : *pairs) ready += pair.state == "RTS";

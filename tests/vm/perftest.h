@@ -50,15 +50,16 @@ class Perftest {
   std::unique_ptr<Command> server_, client_;
 };
 
-// What RDMA netlink lists (`rdma resource show qp`): RC queue pairs only.
+// What RDMA netlink lists (`rdma resource show qp`), of one type: RC, UC, UD.
 struct QueuePair {
   uint32_t lqpn = 0, rqpn = 0;
   int pid = 0;
   std::string comm, state;
 };
-absl::StatusOr<std::vector<QueuePair>> QueuePairs(Vm& machine);
-// Waits until `count` RC queue pairs are ready to send.
-absl::StatusOr<std::vector<QueuePair>> WaitForQueuePairs(Vm& machine, size_t count, absl::Duration timeout);
+absl::StatusOr<std::vector<QueuePair>> QueuePairs(Vm& machine, const std::string& type = "RC");
+// Waits until `count` of them are ready to send.
+absl::StatusOr<std::vector<QueuePair>> WaitForQueuePairs(Vm& machine, size_t count, absl::Duration timeout,
+                                                         const std::string& type = "RC");
 
 // The files of /sys/class/infiniband/rxe0/ports/1/hw_counters by name. A lost or reordered packet shows as
 // out_of_seq_request at the receiver and rcvd_seq_err at the sender.
