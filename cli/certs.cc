@@ -8,18 +8,17 @@
 #include <CLI/CLI.hpp>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <functional>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "cli/session.h"
 #include "cli/table.h"
+#include "userspace/model/regular_file.h"
 #include "userspace/tls/authority.h"
 #include "userspace/tls/certificate.h"
 #include "userspace/tls/revocation.h"
@@ -53,14 +52,6 @@ absl::Status WriteNew(const std::string& path, const std::string& text, mode_t m
   if (close(fd) == 0 && written) return absl::OkStatus();
   unlink(path.c_str());
   return absl::DataLossError(absl::StrFormat("cannot write %s: %s", path, error));
-}
-
-absl::StatusOr<std::string> ReadText(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (!file || !(text << file.rdbuf()))
-    return absl::NotFoundError(absl::StrFormat("cannot read %s: %s", path, strerror(errno)));
-  return text.str();
 }
 
 std::string PathOf(const std::string& folder, const std::string& name, const char* kind) {
@@ -124,11 +115,11 @@ absl::StatusOr<int> Made(const Session& session, const std::string& folder, cons
 
 absl::StatusOr<tls::Issued> ReadAuthority(const std::string& folder) {
   tls::Issued authority;
-  absl::StatusOr<std::string> certificate = ReadText(PathOf(folder, kAuthority, "crt"));
+  absl::StatusOr<std::string> certificate = ReadRegularFile(PathOf(folder, kAuthority, "crt"));
   if (!certificate.ok())
     return absl::NotFoundError(absl::StrFormat("%s; make an authority first: cwctl certs ca --out %s",
                                                std::string(certificate.status().message()), folder));
-  absl::StatusOr<std::string> key = ReadText(PathOf(folder, kAuthority, "key"));
+  absl::StatusOr<std::string> key = ReadRegularFile(PathOf(folder, kAuthority, "key"));
   if (!key.ok()) return key.status();
   authority.certificate = *std::move(certificate);
   authority.key.swap(*key);
@@ -184,7 +175,7 @@ absl::StatusOr<std::string> Replace(const std::string& path,
     return absl::PermissionDeniedError(absl::StrFormat(
         "cannot make %s: %s; another cwctl may be at work, or was ended at it", fresh, strerror(errno)));
   }
-  const absl::StatusOr<std::string> before = ReadText(path);
+  const absl::StatusOr<std::string> before = ReadRegularFile(path);
   absl::StatusOr<std::string> text = before.ok() ? change(*before) : before.status();
   const bool written = text.ok() && fchmod(fd, 0644) == 0 &&
                        write(fd, text->data(), text->size()) == static_cast<ssize_t>(text->size()) && fsync(fd) == 0;
@@ -199,7 +190,7 @@ absl::StatusOr<std::string> SerialAsked(const CertOptions& options, const tls::I
   if (options.file.empty() == options.serial.empty())
     return absl::InvalidArgumentError("say which certificate: its file, or --serial with its number");
   if (!options.serial.empty()) return options.serial;
-  const absl::StatusOr<std::string> certificate = ReadText(options.file);
+  const absl::StatusOr<std::string> certificate = ReadRegularFile(options.file);
   return certificate.ok() ? tls::SerialOf(authority, *certificate) : certificate.status();
 }
 
@@ -227,7 +218,7 @@ absl::StatusOr<int> RevokeOne(const Session& session, const CertOptions& options
 }
 
 absl::StatusOr<int> ShowFile(const Session& session, const CertOptions& options) {
-  const absl::StatusOr<std::string> text = ReadText(options.file);
+  const absl::StatusOr<std::string> text = ReadRegularFile(options.file);
   if (!text.ok()) return text.status();
   const absl::StatusOr<std::vector<tls::CertificateInfo>> infos = tls::ReadCertificates(*text);
   if (!infos.ok())

@@ -254,6 +254,7 @@ absl::StatusOr<int> ShowFleetFindings(Session& session, const FleetOptions& opti
 
 void AddWatched(CLI::App& verb, Session& session, const std::shared_ptr<FleetOptions>& options,
                 absl::StatusOr<int> (*show)(Session&, const FleetOptions&)) {
+  options->watch.of_fleet = true;
   Session::AddWatch(verb, options->watch);
   verb.callback([&session, options, show] {
     session.action = [&session, options, show]() -> absl::StatusOr<int> {

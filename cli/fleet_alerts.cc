@@ -109,6 +109,7 @@ void AddFleetAlertVerbs(CLI::App& fleet, Session& session) {
   auto options = std::make_shared<AlertOptions>();
   CLI::App* alerts = fleet.add_subcommand("alerts", "What Alertmanagers and webhooks were told, and what is muted");
   alerts->add_flag("--all", options->all, "Those that are over, too");
+  options->watch.of_fleet = true;
   Session::AddWatch(*alerts, options->watch);
   alerts->callback([&session, options] {
     session.action = [&session, options] {

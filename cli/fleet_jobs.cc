@@ -256,6 +256,7 @@ void AddFleetJobVerbs(CLI::App& fleet, Session& session) {
   CLI::App* jobs = fleet.add_subcommand("jobs", "Jobs over all their hosts: bandwidth, who talks to whom, who waits");
   jobs->add_option("job", options->job, "This one alone, with ranks, pairs of hosts and links: label or communicator");
   jobs->add_option("--at", options->at, "As it was then: 2026-05-01T12:00:00Z, or how long ago: --at=-10m");
+  options->watch.of_fleet = true;
   Session::AddWatch(*jobs, options->watch);
   CLI::App* diff = jobs->add_subcommand("diff", "What changed between two runs of a job, or between two times of one");
   diff->add_option("first", options->first, "JOB or JOB@TIME: the minute up to then, such as train@-2h")->required();

@@ -163,7 +163,7 @@ absl::StatusOr<int> Session::Repeat(const Watch& watch, const std::function<absl
         absl::StrFormat("--watch=%s: give an interval with its unit, from 100ms on", watch.every));
   }
   one_line_ = true;
-  const std::string host = json ? "" : HostText();
+  const std::string host = json ? "" : watch.of_fleet ? "fleet service " + fleet : HostText();
   const bool screen = !json && isatty(STDOUT_FILENO) != 0;
   absl::StatusOr<int> result = kOk;
   for (uint64_t round = 1; result.ok(); ++round) {

@@ -67,8 +67,9 @@ class Session {
 
   // --watch: runs `once` again and again. Registers --watch[=INTERVAL] and --count with the verb.
   struct Watch {
-    std::string every;   // "" = once
-    uint64_t count = 0;  // rounds, 0 = until interrupted
+    std::string every;      // "" = once
+    uint64_t count = 0;     // rounds, 0 = until interrupted
+    bool of_fleet = false;  // what is shown is the fleet service's
   };
   static void AddWatch(CLI::App& verb, Watch& watch);
   // A positional argument that was meant as --watch's interval, which stands behind a "=".

@@ -43,6 +43,22 @@ class ActsFileTest : public testing::Test {
   std::string folder_;
 };
 
+// --check-config says so, and the fleet service does not start.
+TEST_F(ActsFileTest, WhatIsNoFileTakesNoLineAndIsSaid) {
+  const ActsFile file(Path());
+  EXPECT_EQ(file.NoFile(), "") << "it is made when it is needed";
+  ASSERT_EQ(mkfifo(Path().c_str(), 0600), 0);
+  EXPECT_THAT(file.NoFile(), HasSubstr("no file"));
+  EXPECT_THAT(file.Append(By("anna"), 1), HasSubstr("no file"));
+  std::filesystem::remove(Path());
+  std::filesystem::create_directory(Path());
+  EXPECT_THAT(file.NoFile(), HasSubstr("no file"));
+  EXPECT_THAT(file.Append(By("anna"), 1), HasSubstr("no file"));
+  std::filesystem::remove(Path());
+  EXPECT_EQ(file.Append(By("anna"), 1), "");
+  EXPECT_EQ(file.NoFile(), "");
+}
+
 TEST(ActsLine, IsJsonWhateverStandsInIt) {
   const Act act{.by = "o\"neil\\",
                 .role = "steer",

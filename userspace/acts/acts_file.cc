@@ -139,6 +139,12 @@ std::string LineOf(const Act& act, int64_t unix_ns) {
 
 bool ActsFile::HasFolder() const { return maps::OpenFolder(folder_).ok(); }
 
+std::string ActsFile::NoFile() const {
+  struct stat there {};
+  if (name_.empty() || lstat(path().c_str(), &there) != 0 || S_ISREG(there.st_mode)) return "";
+  return path() + " is a link, or no file; move it away";
+}
+
 std::string ActsFile::Append(const Act& act, int64_t unix_ns) const {
   if (name_.empty()) return "";
   const std::string line = LineOf(act, unix_ns) + "\n";
@@ -148,6 +154,7 @@ std::string ActsFile::Append(const Act& act, int64_t unix_ns) const {
     const maps::UniqueFd file = maps::OpenFileIn(folder.get(), name_.c_str(), O_WRONLY | O_APPEND | O_CREAT, 0640);
     struct stat now {};
     if (!file.ok() && (errno == EMLINK || errno == ELOOP)) return path() + " is a link, or no file; move it away";
+    if (!file.ok() && (errno == ENXIO || errno == EISDIR)) return NoFile();
     if (!file.ok()) return Fault("open", path());
     if (!Locked(file.get())) return path() + " is held by another program, which should only read it";
     if (!Stands(file.get(), folder.get(), name_.c_str())) continue;

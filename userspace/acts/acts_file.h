@@ -39,6 +39,8 @@ class ActsFile {
   // writes it to the disk when it likes: a power cut may cost the last seconds.
   std::string Append(const Act& act, int64_t unix_ns) const;
   bool HasFolder() const;  // an agent was here
+  // "" where nothing, or a file, is in its place: what else is there can take no line. Writes nothing.
+  std::string NoFile() const;
 
  private:
   std::string path() const { return folder_ + "/" + name_; }

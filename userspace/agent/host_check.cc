@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "userspace/acts/acts_file.h"
 #include "userspace/agent/nic_address.h"
 #include "userspace/api/unix_peer.h"
 #include "userspace/tls/certificate.h"
@@ -114,6 +115,8 @@ absl::Status CheckHost(const config::Config& config) {
   problems.push_back(At("keys.secret_file", config::CheckSecretFile(config.keys.secret_file)));
   problems.push_back(At("keys.second_secret_file", config::CheckSecretFile(config.keys.second_secret_file)));
   CheckApi(config.api, problems);
+  if (const std::string fault = acts::ActsFile(config.ActsFile()).NoFile(); !fault.empty())
+    problems.push_back(absl::FailedPreconditionError(absl::StrCat("api.acts_file: ", fault)));
   return Together(problems);
 }
 

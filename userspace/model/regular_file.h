@@ -10,6 +10,8 @@
 
 namespace cw {
 
+// The same errors, without a look at what is in it.
+absl::Status CheckRegularFile(const std::string& path);
 // NotFound, PermissionDenied: with errno's text. InvalidArgument: no regular file, or of more than `most_bytes`.
 absl::StatusOr<std::string> ReadRegularFile(const std::string& path, uint64_t most_bytes = 64 << 20);
 

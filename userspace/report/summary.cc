@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "userspace/model/regular_file.h"
 
 namespace cw::report {
 namespace {
@@ -75,8 +76,10 @@ absl::StatusOr<Items> ReadFiles(const std::string& file) {
   Items items;
   bool any = false;
   for (const std::string& name : {file + ".1", file}) {
+    const absl::Status good = CheckRegularFile(name);
+    if (absl::IsInvalidArgument(good)) return good;
     std::ifstream in(name);
-    if (!in) continue;
+    if (!good.ok() || !in) continue;
     any = true;
     Read(in, items);
   }

@@ -108,9 +108,16 @@ absl::Status Refused(const std::string& why, const Material& own) {
                       own.info.subject, own.info.issuer, why));
 }
 
+// Without a word of TLS. Who has too many connections is sent away so.
+bool ClosedByTheOtherEnd(int error) {
+  return error == SSL_ERROR_SYSCALL || error == SSL_ERROR_ZERO_RETURN ||
+         (error == SSL_ERROR_SSL && ERR_GET_REASON(ERR_peek_error()) == SSL_R_UNEXPECTED_EOF_WHILE_READING);
+}
+
 // The server's answer to our certificate comes after our part of the handshake (TLS 1.3), so something is read.
 absl::Status Speak(SSL* ssl, const HostPort& server, const Material& own) {
-  if (SSL_connect(ssl) != 1) {
+  if (const int connected = SSL_connect(ssl); connected != 1) {
+    const bool closed = ClosedByTheOtherEnd(SSL_get_error(ssl, connected));
     const long verified = SSL_get_verify_result(ssl);
     const std::string reason = LastError();
     if (verified != X509_V_OK) {
@@ -119,6 +126,11 @@ absl::Status Speak(SSL* ssl, const HostPort& server, const Material& own) {
                           "in that certificate?",
                           server.host, X509_verify_cert_error_string(verified), server.host));
     }
+    if (closed)
+      return absl::UnavailableError(absl::StrFormat(
+          "%s port %s closed the connection before it saw a certificate: too many connections, of this address or in "
+          "all, or it speaks no TLS; try again soon",
+          server.host, server.port));
     return Refused(reason, own);
   }
   char byte = 0;
@@ -126,8 +138,8 @@ absl::Status Speak(SSL* ssl, const HostPort& server, const Material& own) {
   if (read > 0) return absl::OkStatus();
   const int error = SSL_get_error(ssl, read);
   if (error == SSL_ERROR_WANT_READ) return absl::OkStatus();  // slow, not unwilling
-  const bool told = error == SSL_ERROR_SSL;
-  return Refused(told ? LastError() : "it closed the connection", own);
+  if (!ClosedByTheOtherEnd(error)) return Refused(LastError(), own);
+  return Refused("it closed the connection; or it has too many", own);
 }
 
 }  // namespace

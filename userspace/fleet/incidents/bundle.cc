@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/fleet/incidents/bundle.h"
-#include "userspace/model/regular_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -16,6 +15,7 @@
 #include "absl/hash/hash.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "userspace/model/regular_file.h"
 #include "userspace/uplink/spool_format.h"
 
 namespace cw::fleet {
@@ -165,6 +165,7 @@ absl::StatusOr<Bundle> LoadBundle(const std::string& path) {
 }
 
 absl::StatusOr<pb::Incident> ReadHead(const std::string& path) {
+  if (absl::Status good = CheckRegularFile(path); !good.ok()) return good;
   std::ifstream file(path, std::ios::binary);
   std::string bytes(kBundleMark.size() + kSegmentHead.size() + uplink::kFrameOverhead + kMostBundleRecord, 0);
   file.read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
