@@ -115,6 +115,10 @@ std::vector<TruthCase> MakeHostFaults() {
       Breaks("agent_frozen", OnHost(StopAgent, 5), OnHost(ContinueAgent, 5), {{"agent gone", OfHost(5)}}),
       Breaks("nic_silent", Port(2, true), Port(2, false), {{"NIC down", Eth0(2)}}),
       Breaks("nic_without_carrier", Carrier(4, false), Carrier(4, true), {{"NIC down", Eth0(4)}}),
+      Breaks("nic_mute", Link(LinkDirection::HostToLeaf(2), Fault::Drop()), Mend(LinkDirection::HostToLeaf(2)),
+             {{"NIC down", Eth0(2)}}),
+      Breaks("nic_deaf", Link(LinkDirection::LeafToHost(2), Fault::Drop()), Mend(LinkDirection::LeafToHost(2)),
+             {{"NIC down", Eth0(2)}}),
   };
   cases[0].lasts = kLateWords;
   cases[2].limit = cases[3].limit = absl::Seconds(75);
@@ -295,6 +299,8 @@ std::vector<TruthPair> TruthPairs() {
       {"host_without_power", "uplink_one_direction"},  // the other way to find it is by paths that cross both
       {"host_without_power", "host_reboots"},          // two hosts, of two racks
       {"nic_silent", "host_without_power"},            // a rack of which nothing is heard, whose leaf is well
+      {"nic_mute", "host_without_power"},              // the same where its other NIC works in one direction
+      {"nic_deaf", "host_without_power"},
       {"leaf_silent", "agent_killed"},
       {"nic_silent", "downlink_grey_1"},
       {"spine_silent", "nic_without_carrier"},

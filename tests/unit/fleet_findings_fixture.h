@@ -23,7 +23,7 @@ inline constexpr int64_t kSecondNs = 1'000'000'000;
 // Each NIC of the fabric is a host, and all probe all over all ways.
 class FindingsTest : public ::testing::Test {
  protected:
-  FindingsTest() {
+  explicit FindingsTest(const FabricShape& shape = {.leaves = 3, .spines = 2, .nics = 3}) : fabric_(shape) {
     topology_ = BuildTopology(traces_, fabric_.Plan());
     picture_.topology = &topology_;
     picture_.now_ns = 1'700'000'000 * kSecondNs;
@@ -76,7 +76,7 @@ class FindingsTest : public ::testing::Test {
   }
   static bool All(const PathEvidence&) { return true; }
 
-  const Fabric fabric_{{.leaves = 3, .spines = 2, .nics = 3}};
+  const Fabric fabric_;
   const std::vector<Trace> traces_ = fabric_.Traces();
   Topology topology_;
   Picture picture_;

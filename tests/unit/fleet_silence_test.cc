@@ -266,5 +266,95 @@ TEST_F(SilenceTest, ANicThatIsDownByItsHostsWordIsOneFinding) {
   EXPECT_THAT(OpenAfter(20), ElementsAre("NIC down: NIC " + fabric_.nic(4).ToString()));
 }
 
+// Racks of two hosts, both of which fail at once: what still passes says that it is not their leaf.
+class SmallRacks : public FindingsTest {
+ protected:
+  SmallRacks() : FindingsTest({.leaves = 4, .spines = 2, .nics = 2}) {}
+
+  // Nothing that is sent to `deaf` arrives, nothing that `mute` sends; the words of `off` are those of before.
+  void Fail(const std::set<size_t>& deaf, const std::set<size_t>& mute, const std::set<size_t>& off, int seconds) {
+    picture_.arrivals.clear();
+    const auto fails = [&](const Addr& from, const Addr& to) {
+      for (size_t n = 0; n < fabric_.nics(); ++n) {
+        if (off.contains(n) && (from == fabric_.nic(n) || to == fabric_.nic(n))) return true;
+        if ((deaf.contains(n) && to == fabric_.nic(n)) || (mute.contains(n) && from == fabric_.nic(n))) return true;
+      }
+      return false;
+    };
+    for (size_t from = 0; from < fabric_.nics(); ++from) {
+      for (size_t to = 0; to < fabric_.nics(); ++to) {
+        if (from != to && !off.contains(to) && !fails(fabric_.nic(from), fabric_.nic(to)))
+          picture_.arrivals.push_back({.from = fabric_.nic(from), .to = fabric_.nic(to)});
+      }
+    }
+    for (const size_t host : off) silent_.insert(static_cast<ptrdiff_t>(host));
+    for (int second = 1; second <= seconds; ++second) {
+      for (PathEvidence& path : picture_.paths) {
+        if (off.contains(path.host)) continue;
+        if (!fails(path.source, path.destination) && !fails(path.destination, path.source)) continue;
+        path.state = PathEvidence::State::kSilent;
+        path.silent_ns = second * kSecondNs;
+      }
+      Pass(1);
+      for (const Finding& f : findings_.Open()) {
+        EXPECT_NE(f.cause, Cause::kSwitchDead) << "second " << second << ": " << f.scope;
+        EXPECT_NE(f.cause, Cause::kLinkDead) << "second " << second << ": " << f.scope;
+        seen_.insert(absl::StrCat(CauseName(f.cause), ": ", f.scope));
+      }
+    }
+  }
+  std::string Nic(size_t n) const { return "NIC down: NIC " + fabric_.nic(n).ToString(); }
+
+  std::set<std::string> seen_;
+};
+
+TEST_F(SmallRacks, AHostIsOffAndTheOtherHearsNothing) {
+  Fail({1}, {}, {0}, 15);
+  EXPECT_THAT(seen_, testing::UnorderedElementsAre("host down: host h0", Nic(1)));
+}
+
+TEST_F(SmallRacks, AHostIsOffAndTheOtherIsNotHeard) {
+  Fail({}, {1}, {0}, 15);
+  EXPECT_THAT(seen_, testing::UnorderedElementsAre("host down: host h0", Nic(1)));
+}
+
+TEST_F(SmallRacks, OneHearsNothingAndTheOtherIsNotHeard) {
+  Fail({0}, {1}, {}, 15);
+  EXPECT_THAT(seen_, testing::UnorderedElementsAre(Nic(0), Nic(1)));
+}
+
+// A host that comes back is heard before it hears.
+TEST_F(SmallRacks, AHostThatHasJustStartedIsNotDeaf) {
+  picture_.hosts[1].began_ns = picture_.now_ns;
+  Fail({1}, {}, {}, 9);
+  EXPECT_THAT(seen_, IsEmpty());
+  Fail({1}, {}, {}, 9);
+  EXPECT_THAT(seen_, ElementsAre(Nic(1)));
+}
+
+// A rack that is cut off: its hosts reach each other, so its switch lives.
+TEST_F(SmallRacks, ALeafWhoseCablesDieOneByOneLives) {
+  const int leaf = fabric_.leaf(0, 0);
+  std::set<std::string> cables;
+  for (int spine = 0; spine < 2; ++spine) {
+    const Addr down = fabric_.PortTo(leaf, fabric_.spine(0, spine)), up = fabric_.PortTo(fabric_.spine(0, spine), leaf);
+    for (int second = 1; second <= 20; ++second) {
+      for (PathEvidence& path : picture_.paths) {
+        const bool over = std::count(path.hops->begin(), path.hops->end(), down) > 0 ||
+                          std::count(path.hops->begin(), path.hops->end(), up) > 0;
+        if (!over) continue;
+        path.state = PathEvidence::State::kDead;
+        path.silent_ns = second * kSecondNs;
+      }
+      Pass(1);
+      for (const Finding& f : findings_.Open()) {
+        EXPECT_NE(f.cause, Cause::kSwitchDead) << spine << ", second " << second << ": " << f.scope;
+        cables.insert(f.scope);
+      }
+    }
+  }
+  EXPECT_EQ(cables.size(), 2u) << *cables.begin();
+}
+
 }  // namespace
 }  // namespace cw::fleet

@@ -13,6 +13,8 @@ namespace {
 constexpr double kStillDead = 0.3;                       // share of a dead component's paths: fewer, and it ended
 constexpr absl::Duration kSettling = absl::Seconds(60);  // paths come back one by one
 constexpr absl::Duration kStarts = absl::Seconds(10);
+constexpr double kWell = 0.15;  // of a dead switch's paths, by words of before: what still passes says that it lives
+constexpr absl::Duration kLate = absl::Seconds(1);  // a word of before the death comes so late at most
 constexpr uint32_t kSureHosts = 3, kSurePaths = 4;
 
 }  // namespace
@@ -30,7 +32,8 @@ std::vector<Suspect> Findings::LocaliseDead(const std::vector<Observation>& seen
   std::vector<Observation> believed;
   believed.reserve(place.size());
   for (const uint32_t i : place) believed.push_back(seen[i]);
-  std::vector<Suspect> suspects = Localise(believed, components_, {.nic_links = nic_links});
+  std::vector<Suspect> suspects =
+      Localise(believed, components_, {.nic_links = nic_links, .switch_well = kWell, .lives = &living_});
   for (Suspect& s : suspects) {
     for (uint32_t& i : s.explains) i = place[i];
     std::erase_if(s.explains, [&](uint32_t i) { return i >= paths; });
@@ -40,10 +43,40 @@ std::vector<Suspect> Findings::LocaliseDead(const std::vector<Observation>& seen
   return suspects;
 }
 
+// Switches of which two hosts behind them say, after what is dead over them died, that they reach each other: such
+// paths cross nothing else.
+void Findings::FindLiving(const Scene& scene) {
+  living_.clear();
+  std::map<int32_t, int64_t> died;
+  const auto switches = [&](size_t i) {
+    std::vector<int32_t> found;
+    for (const int32_t c : *scene.needs[i]) {
+      if (components_.at(c).part == Part::kSwitch) found.push_back(c);
+    }
+    return found;
+  };
+  for (size_t i = 0; i < scene.paths.size(); ++i) {
+    if (scene.word[i] != Word::kBad) continue;
+    for (const int32_t c : switches(i)) died[c] = std::max(died[c], scene.SinceNs(i));
+  }
+  std::map<int32_t, std::set<uint32_t>> by;
+  for (size_t i = 0; i < scene.paths.size() && !died.empty(); ++i) {
+    if (scene.word[i] != Word::kGood) continue;
+    const std::vector<int32_t> over = switches(i);
+    const auto at = over.size() == 1 ? died.find(over[0]) : died.end();
+    if (at != died.end() && scene.path(i).time_ns >= at->second + absl::ToInt64Nanoseconds(kLate))
+      by[over[0]].insert(scene.path(i).host);
+  }
+  for (const auto& [c, hosts] : by) {
+    if (hosts.size() >= 2) living_.insert(c);
+  }
+}
+
 void Findings::FindDead(Scene& scene) {
   FindFlapping(scene);
   std::vector<Observation> seen;
   if (std::find(scene.word.begin(), scene.word.end(), Word::kBad) != scene.word.end()) seen = DeadObservations(scene);
+  FindLiving(scene);
   std::vector<Suspect> suspects = LocaliseDead(seen, scene.paths.size());
   FindOwnLinks(scene, seen, suspects);
   distrusted_.clear();
@@ -88,8 +121,8 @@ Suspect Findings::NicOf(const Scene& scene, int32_t nic, std::vector<uint32_t> e
 }
 
 // A leaf takes all of its hosts' NICs along, and the word of all of them or of none: of those whose agents talk over
-// it. Where one host still reports and the others fell silent with their NICs, those hosts are down, and what is left
-// is that one's NIC. Until it is known who reports, it is neither.
+// it. Where one host still reports and one or two others fell silent with their NICs, those hosts are down, and what is
+// left is that one's NIC. Until it is known who reports, it is neither.
 void Findings::SplitRacks(Scene& scene, std::vector<Suspect>& suspects) const {
   std::vector<Suspect> split;
   std::erase_if(suspects, [&](const Suspect& s) {
@@ -106,7 +139,8 @@ void Findings::SplitRacks(Scene& scene, std::vector<Suspect>& suspects) const {
       if (since_ns == 0 && scene.host_fresh[h]) report.push_back(part);
       young |= since_ns != 0 && absl::Nanoseconds(scene.picture.now_ns - since_ns) < rules_.host_mute;
     }
-    if (fell_silent.empty() || report.size() != 1) return false;
+    // Of a larger rack it would be many faults at once.
+    if (fell_silent.empty() || fell_silent.size() > 2 || report.size() != 1) return false;
     for (const uint32_t i : s.explains) scene.explained[i] = true;
     if (young) return true;
     fell_silent.push_back(report[0]);
@@ -289,27 +323,53 @@ void Findings::TellDead(Scene& scene, const Suspect& found) {
   Add(scene, std::move(s));
 }
 
-// A NIC's own link is dead in one direction where what goes the other way arrives: otherwise it is the NIC.
+// A living path there would be answered over it: who claims so alone is not believed.
+bool Findings::OtherWayArrives(const Scene& scene, const Component& link) {
+  const bool sends = link.links[0].first == link.nic;
+  bool arrives = false;
+  for (size_t i = 0; i < scene.paths.size(); ++i) {
+    const PathEvidence& path = scene.path(i);
+    if (scene.word[i] != Word::kGood || (sends ? path.destination : path.source) != link.nic) continue;
+    if (path.state == PathEvidence::State::kAlive) return false;
+    arrives = true;
+  }
+  return arrives;
+}
+
+// NICs' own links that are dead in one direction: what goes the other way arrives. Otherwise it is the NIC.
+std::vector<Suspect> Findings::OwnLinks(const Scene& scene, const std::vector<Observation>& seen) const {
+  std::vector<Suspect> own = LocaliseDead(seen, scene.paths.size(), true);
+  std::erase_if(own, [&](const Suspect& s) {
+    const Component& c = components_.at(s.component);
+    return !c.at_nic || c.gap || s.paths_bad < 2 || !OtherWayArrives(scene, c);
+  });
+  return own;
+}
+
+// Of what nothing else explains. And where the others of a rack say nothing, all links of its leaf look dead to the one
+// whose NIC is mute or deaf: one cause of all its paths is likelier than several of some each.
 void Findings::FindOwnLinks(const Scene& scene, std::vector<Observation> seen, std::vector<Suspect>& suspects) const {
+  const auto is_link = [&](const Suspect& s) {
+    const Part part = components_.at(s.component).part;
+    return part == Part::kLink || part == Part::kCable;
+  };
+  if (std::count_if(suspects.begin(), suspects.end(), is_link) > 1) {
+    for (Suspect& own : OwnLinks(scene, seen)) {
+      std::sort(own.explains.begin(), own.explains.end());
+      const auto covered = [&](const Suspect& s) {
+        return is_link(s) && std::all_of(s.explains.begin(), s.explains.end(), [&](uint32_t i) {
+                 return std::binary_search(own.explains.begin(), own.explains.end(), i);
+               });
+      };
+      if (std::count_if(suspects.begin(), suspects.end(), covered) < 2) continue;
+      std::erase_if(suspects, covered);
+      suspects.push_back(std::move(own));
+    }
+  }
   for (const Suspect& s : suspects) {
     for (const uint32_t i : s.explains) seen[i].trials = seen[i].bad = 0;
   }
-  // A living path there would be answered over it: who claims so alone is not believed.
-  const auto other_way = [&](const Component& link) {
-    const bool sends = link.links[0].first == link.nic;
-    bool arrives = false;
-    for (size_t i = 0; i < scene.paths.size(); ++i) {
-      const PathEvidence& path = scene.path(i);
-      if (scene.word[i] != Word::kGood || (sends ? path.destination : path.source) != link.nic) continue;
-      if (path.state == PathEvidence::State::kAlive) return false;
-      arrives = true;
-    }
-    return arrives;
-  };
-  for (Suspect& s : LocaliseDead(seen, scene.paths.size(), true)) {
-    const Component& c = components_.at(s.component);
-    if (c.at_nic && !c.gap && s.paths_bad >= 2 && other_way(c)) suspects.push_back(std::move(s));
-  }
+  for (Suspect& own : OwnLinks(scene, seen)) suspects.push_back(std::move(own));
 }
 
 // One direction of a NIC's own link: what it sends does not arrive, or nothing arrives at it.

@@ -65,6 +65,7 @@ class Findings {
   // From the store, after a restart.
   void Resume(const Finding& finding, int64_t now_ns) { ledger_.Resume(finding, now_ns); }
   const std::set<std::string>& distrusted() const { return distrusted_; }  // hosts, as of the last picture
+  std::set<int32_t> living_;                                               // switches that hosts behind them vouch for
 
  private:
   // Losses of a path, fading.
@@ -106,6 +107,9 @@ class Findings {
   void LeaveOut(Scene& scene, std::vector<Suspect>& suspects) const;
   bool IsPartOfOpen(int32_t component, int64_t now_ns) const;
   void ExplainHostsOf(Scene& scene, const Suspect& suspect, Suspicion& s) const;
+  void FindLiving(const Scene& scene);
+  static bool OtherWayArrives(const Scene& scene, const Component& link);
+  std::vector<Suspect> OwnLinks(const Scene& scene, const std::vector<Observation>& seen) const;
   void FindOwnLinks(const Scene& scene, std::vector<Observation> seen, std::vector<Suspect>& suspects) const;
   void TellOwnLink(int32_t component, Suspicion& s) const;
   bool TellHost(Scene& scene, const Suspect& suspect, Suspicion& s) const;
