@@ -183,6 +183,7 @@ struct Door::Loop {
       return;
     }
     if (!Watch(fd.get(), EPOLLIN)) return;
+    newcomers.Came(*guest);
     const int number = fd.get();
     silent.push_back({std::move(fd), from, *guest, Steady::now()});
     by_fd[number] = std::prev(silent.end());
@@ -203,18 +204,16 @@ struct Door::Loop {
     return false;
   }
 
+  // The oldest of whoever has most, so that many of one make no space for themselves; where all have one, the oldest.
   bool MakeSpace() {
-    if (!silent.empty()) {
-      SendAway(silent.begin());
+    if (const auto [largest, count] = newcomers.Largest(); count > 1 && MakeSpaceOf(largest)) return true;
+    if (const auto ended = newcomers.EndOldest()) {
+      guests.Leave(ended->first, ended->second);
       return true;
     }
-    if (!turns.empty()) {
-      SendAway(ready[turns.back()].line.begin());
-      return true;
-    }
-    const auto ended = newcomers.EndOldest();
-    if (ended) guests.Leave(ended->first, ended->second);
-    return ended.has_value();
+    if (turns.empty() && silent.empty()) return false;
+    SendAway(turns.empty() ? silent.begin() : ready[turns.front()].line.begin());
+    return true;
   }
 
   void Spoke(Line::iterator guest) {
@@ -227,7 +226,7 @@ struct Door::Loop {
 
   void HandOn() {
     while (!turns.empty() && newcomers.HasSpace(Steady::now())) {
-      const Line::iterator next = ready[turns.front()].line.begin();
+      const Line::iterator next = std::prev(ready[turns.front()].line.end());  // who has not given up yet
       turns.splice(turns.end(), turns, turns.begin());  // its next one waits until others had a turn
       Admit(TakeOut(next));
     }
@@ -253,7 +252,7 @@ struct Door::Loop {
 
   void Admit(Waiting guest) {
     char first = 0;
-    if (recv(guest.fd.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) <= 0) return;  // it went
+    if (recv(guest.fd.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT) <= 0) return newcomers.Went(guest.guest);
     ++counts[kAdmitted];
     newcomers.Add(guest.fd.get(), PeerOf(guest.from), guest.guest, Steady::now());
     spec.admit(std::move(guest.fd), guest.from);
@@ -263,6 +262,7 @@ struct Door::Loop {
     ++counts[kSilent];
     const Waiting out = TakeOut(guest);  // closed, and watched no more by that
     guests.Leave(out.fd.get(), out.guest);
+    newcomers.Went(out.guest);
   }
 
   void SendLateAway() {

@@ -12,6 +12,9 @@ namespace cw::doors {
 namespace {
 
 constexpr std::chrono::milliseconds kLookAgain{10};
+constexpr absl::Duration kMostPatience = absl::Seconds(10);
+constexpr double kFar = 4;            // times as long as is typical
+constexpr double kOfEach = 1.0 / 16;  // what one weighs in that
 
 }  // namespace
 
@@ -24,7 +27,37 @@ void Newcomers::Shut(const Connection& connection) {
 void Newcomers::Erase(Place newcomer) {
   by_peer_.erase(newcomer->peer);
   by_fd_.erase(newcomer->fd);
+  Count(newcomer->guest, -1);
   newcomers_.erase(newcomer);
+}
+
+void Newcomers::Count(const std::string& guest, int change) {
+  size_t& count = counts_[guest];
+  if (count > 0) by_size_.erase({count, guest});
+  count = change < 0 && count == 0 ? 0 : count + static_cast<size_t>(change);
+  if (count > 0)
+    by_size_.emplace(count, guest);
+  else
+    counts_.erase(guest);
+}
+
+void Newcomers::Came(const std::string& guest) {
+  if (limits_.most == 0) return;
+  const std::lock_guard lock(mutex_);
+  Count(guest, 1);
+}
+
+void Newcomers::Went(const std::string& guest) {
+  if (limits_.most == 0) return;
+  const std::lock_guard lock(mutex_);
+  Count(guest, -1);
+}
+
+std::pair<std::string, size_t> Newcomers::Largest() {
+  const std::lock_guard lock(mutex_);
+  if (by_size_.empty()) return {"", 0};
+  const auto& [count, guest] = *by_size_.rbegin();
+  return {guest, count};
 }
 
 void Newcomers::EraseDead(Time now) {
@@ -42,8 +75,9 @@ bool Newcomers::HasSpace(Time now) {
   if (newcomers_.size() >= limits_.most) EraseDead(now);
   if (newcomers_.size() < limits_.most) return true;
   const Place oldest = newcomers_.begin();
-  if (absl::FromChrono(now - oldest->since) < limits_.patience) return false;
-  if (absl::FromChrono(now - known_at_) < limits_.patience / 2) return false;
+  const absl::Duration patience =
+      std::clamp(kFar * typical_, limits_.patience, std::max(limits_.patience, kMostPatience));
+  if (absl::FromChrono(now - oldest->since) < patience) return false;
   Shut(*oldest);
   Erase(oldest);
   ++ended_;
@@ -51,8 +85,9 @@ bool Newcomers::HasSpace(Time now) {
 }
 
 void Newcomers::Add(int fd, const std::string& peer, const std::string& guest, Time now) {
-  if (limits_.most == 0 || peer.empty()) return;
+  if (limits_.most == 0) return;
   const std::lock_guard lock(mutex_);
+  if (peer.empty()) return Count(guest, -1);
   Leave(peer);
   newcomers_.push_back({fd, InodeOf(fd), peer, guest, now, ""});
   by_peer_[peer] = by_fd_[fd] = std::prev(newcomers_.end());
@@ -95,7 +130,7 @@ std::optional<std::pair<int, std::string>> Newcomers::EndOldest() {
   return ended;
 }
 
-bool Newcomers::Known(const std::string& peer, const std::string& who) {
+bool Newcomers::Known(const std::string& peer, const std::string& who, Time now) {
   if (limits_.most == 0) return false;
   const std::lock_guard lock(mutex_);
   if (const auto old = known_by_peer_.find(peer); old != known_by_peer_.end()) {
@@ -105,8 +140,8 @@ bool Newcomers::Known(const std::string& peer, const std::string& who) {
   }
   const auto newcomer = by_peer_.find(peer);
   if (newcomer == by_peer_.end()) return false;  // ended already
-  known_at_ = std::chrono::steady_clock::now();
   Connection connection = *newcomer->second;
+  typical_ += kOfEach * (absl::FromChrono(now - connection.since) - typical_);
   Erase(newcomer->second);
   connection.who = who;
   std::list<Connection>& its = known_[who];

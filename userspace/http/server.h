@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// GET and HEAD of a few pages by HTTP/1.1 on a unix socket or a TCP port, on one thread of its own. Bounded: at most 32
-// connections, 4 of one address, each closed after 10 s without a request, or a request after 30 s where others come;
+// GET and HEAD of a few pages by HTTP/1.1 on a unix socket or a TCP port, on one thread of its own. Bounded: at most 64
+// connections, 8 of one address, each closed after 10 s without a request, or a request after 30 s where others come;
 // over TCP the oldest that made no whole request goes for another one; at most 16 KiB for a request's head; bodies of
 // requests are refused. What is behind "?" is not looked at. Everything else is 404 or 405. Thread rule: Start and the
 // destructor on one thread.
@@ -30,7 +30,7 @@ struct Route {
 };
 
 struct Limits {
-  size_t each = 4, all = 32;                   // connections of one address (a unix socket has none), and in all
+  size_t each = 8, all = 64;                   // connections of one address (a unix socket has none), and in all
   absl::Duration longest = absl::Seconds(30);  // of one request, where others come: who reads slowly ends
 };
 
