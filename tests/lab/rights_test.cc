@@ -110,6 +110,7 @@ TEST_F(RightsOnFabric, OnlyTheMainLoopHasAny) {
     EXPECT_EQ(Caps(fields, "CapInh"), 0u) << name;
     EXPECT_EQ(Caps(fields, "CapAmb"), 0u) << name;
     EXPECT_EQ(fields.at("NoNewPrivs"), "1") << name;
+    EXPECT_EQ(Caps(fields, "SigIgn") >> (SIGPIPE - 1) & 1, 1u) << "who closes his end while it writes would end it";
     EXPECT_THAT(fields.at("Uid"), ::testing::StartsWith("65534\t")) << name;
     if (name != "cw-prober") continue;
     ++probers;

@@ -164,6 +164,7 @@ void Reload(config::Config& running, const std::string& path, Agent& agent, Besi
 int Serve(const config::Config& config, const std::string& path, const TimeSourceFn& time_source) {
   doors::RaiseDescriptors();
   if (const absl::Status enough = doors::EnoughDescriptors(); !enough.ok()) return Fail(enough);
+  std::signal(SIGPIPE, SIG_IGN);  // a service that closes its end while we write to it ends no agent
   commandline::SdNotify("STATUS=starting");
   NoMemoryDumps();
   if (config.probe.lock_memory) LockMemory();
