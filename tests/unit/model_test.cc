@@ -180,6 +180,17 @@ TEST(MonotonicClock, NeverGoesBack) {
   }
 }
 
+TEST(RegularFile, NothingElseIsInItsPlace) {
+  char folder[] = "/tmp/cw-place-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  const std::string path = std::string(folder) + "/a";
+  EXPECT_TRUE(CheckPlaceOfFile(path).ok()) << "it is made";
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckPlaceOfFile(folder)));
+  ASSERT_EQ(mkfifo(path.c_str(), 0600), 0);
+  EXPECT_TRUE(absl::IsInvalidArgument(CheckPlaceOfFile(path)));
+  std::filesystem::remove_all(folder);
+}
+
 TEST(RegularFile, IsReadAndNothingElseIs) {
   char name[] = "/tmp/cw-file-XXXXXX";
   const std::string folder = mkdtemp(name);

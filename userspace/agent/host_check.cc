@@ -13,6 +13,7 @@
 #include "userspace/acts/acts_file.h"
 #include "userspace/agent/nic_address.h"
 #include "userspace/api/unix_peer.h"
+#include "userspace/model/regular_file.h"
 #include "userspace/tls/certificate.h"
 #include "userspace/tls/revocation.h"
 
@@ -115,6 +116,9 @@ absl::Status CheckHost(const config::Config& config) {
   problems.push_back(At("keys.secret_file", config::CheckSecretFile(config.keys.secret_file)));
   problems.push_back(At("keys.second_secret_file", config::CheckSecretFile(config.keys.second_secret_file)));
   CheckApi(config.api, problems);
+  for (const std::string& file :
+       {config.log.events_file, config.log.report_file, config.log.observations_file, config.ClockPage()})
+    problems.push_back(CheckPlaceOfFile(file));
   if (const std::string fault = acts::ActsFile(config.ActsFile()).NoFile(); !fault.empty())
     problems.push_back(absl::FailedPreconditionError(absl::StrCat("api.acts_file: ", fault)));
   return Together(problems);

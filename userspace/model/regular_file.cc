@@ -31,6 +31,14 @@ absl::StatusOr<int> OpenRegular(const std::string& path, struct stat& info) {
 
 }  // namespace
 
+absl::Status CheckPlaceOfFile(const std::string& path) {
+  struct stat info {};
+  if (path.empty() || stat(path.c_str(), &info) != 0 || S_ISREG(info.st_mode) || S_ISCHR(info.st_mode))
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat("%s is %s: no file can be written there; move it away", path,
+                                                    S_ISDIR(info.st_mode) ? "a folder" : "no regular file"));
+}
+
 absl::Status CheckRegularFile(const std::string& path) {
   struct stat info {};
   const absl::StatusOr<int> fd = OpenRegular(path, info);

@@ -10,6 +10,8 @@
 
 namespace cw {
 
+// InvalidArgument: a folder, FIFO or socket is where a file is to be written. Nothing may be there, and /dev/null.
+absl::Status CheckPlaceOfFile(const std::string& path);
 // The same errors, without a look at what is in it.
 absl::Status CheckRegularFile(const std::string& path);
 // NotFound, PermissionDenied: with errno's text. InvalidArgument: no regular file, or of more than `most_bytes`.

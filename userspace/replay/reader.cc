@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "userspace/model/regular_file.h"
 
 namespace cw::replay {
 namespace {
@@ -33,6 +34,7 @@ uint32_t WordAt(const std::string& bytes, size_t at) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Reader>> Reader::Open(const std::string& file) {
+  if (absl::Status good = CheckRegularFile(file); absl::IsInvalidArgument(good)) return good;
   auto in = std::make_unique<std::ifstream>(file, std::ios::binary);
   if (!*in) return absl::ErrnoToStatus(errno == 0 ? EIO : errno, absl::StrCat("cannot open ", file));
   return Read(std::move(in), file);

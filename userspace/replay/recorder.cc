@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "userspace/control/contention_rules.h"
+#include "userspace/model/regular_file.h"
 
 namespace cw::replay {
 
@@ -27,6 +28,7 @@ Recorder::~Recorder() {
 absl::Status Recorder::Begin(const control::ContentionState& state) {
   if (fd_ >= 0) close(fd_);
   fd_ = -1;
+  if (absl::Status place = CheckPlaceOfFile(file_); !place.ok()) return place;
   const std::string before = file_ + ".1";
   if (std::rename(file_.c_str(), before.c_str()) != 0 && errno != ENOENT)
     return absl::ErrnoToStatus(errno, absl::StrCat("rename ", file_));

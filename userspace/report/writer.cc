@@ -9,6 +9,7 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
+#include "userspace/model/regular_file.h"
 
 namespace cw::report {
 
@@ -24,6 +25,8 @@ Writer::~Writer() {
 
 absl::Status Writer::OpenFile() {
   if (fd_ >= 0) close(fd_);
+  fd_ = -1;
+  if (absl::Status place = CheckPlaceOfFile(file_); !place.ok()) return place;
   fd_ = open(file_.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0640);
   struct stat info {};
   if (fd_ < 0 || fstat(fd_, &info) != 0)

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "nlohmann/json.hpp"
+#include "userspace/model/regular_file.h"
 #include "userspace/model/run_id.h"
 
 namespace cw::telemetry {
@@ -56,6 +57,7 @@ std::string ToJsonLine(const Event& e) {
 EventLog::EventLog(size_t capacity) : capacity_(capacity), run_(NewRun()) {}
 
 absl::Status EventLog::OpenFile(const std::string& path) {
+  if (absl::Status place = CheckPlaceOfFile(path); !place.ok()) return place;  // a FIFO takes 64 KiB, and then hangs us
   const int file = open(path.c_str(), O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
   if (file < 0) {
     return absl::ErrnoToStatus(errno,

@@ -23,6 +23,7 @@
 #include "userspace/fleet/store/sqlite/schema.h"
 #include "userspace/fleet/store/sqlite/tables.h"
 #include "userspace/fleet/store/sqlite/work.h"
+#include "userspace/model/regular_file.h"
 
 namespace cw::fleet {
 namespace {
@@ -412,6 +413,7 @@ class SqliteStore final : public Store {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Store>> OpenSqliteStore(const std::string& file, const SqliteOptions& options) {
+  if (absl::Status place = CheckPlaceOfFile(file); !place.ok()) return place;
   absl::StatusOr<maps::UniqueFd> lock = LockStore(file);
   if (!lock.ok()) return lock.status();
   absl::StatusOr<std::unique_ptr<Database>> db = Database::Open(file);
