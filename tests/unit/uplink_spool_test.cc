@@ -257,6 +257,22 @@ TEST_F(SpoolTest, BoundedByNumberAndByAge) {
   EXPECT_EQ(spool->state().dropped_events, 1u);
 }
 
+// 400 days ahead, at the start and while it runs.
+TEST_F(SpoolTest, NothingGoesByAClockThatNobodyKeepsRight) {
+  bool right = false;
+  SpoolLimits limits{.clock_is_right = [&right] { return right; }};
+  auto spool = Open(limits);
+  ASSERT_TRUE(spool->Append(Kind::kEvent, kRun, 1, "old", kNow).ok());
+  ASSERT_TRUE(spool->Append(Kind::kEvent, kRun, 2, "new", kNow + absl::Hours(24 * 400)).ok());
+  ASSERT_TRUE(spool->Expire(kNow + absl::Hours(24 * 400)).ok());
+  spool.reset();
+  spool = Open(limits, kNow + absl::Hours(24 * 400));
+  EXPECT_THAT(All(*spool), ElementsAre("old", "new"));
+  right = true;
+  ASSERT_TRUE(spool->Expire(kNow + absl::Hours(24 * 800)).ok());
+  EXPECT_THAT(All(*spool), IsEmpty());
+}
+
 // A disk that takes so many bytes in all, and half of what is too much.
 struct FullDisk {
   int64_t room = 0;

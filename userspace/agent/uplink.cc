@@ -43,6 +43,13 @@ constexpr absl::Duration kRetry = absl::Seconds(5);
 constexpr absl::Duration kUnsyncedBound = absl::Seconds(16);  // the kernel's own limit of maxerror
 
 // Of the kernel's clock, by its own word (adjtimex(2)).
+// A clock that somebody set says so until NTP or PTP has it again.
+bool KernelSaysSynchronised() {
+  timex state{};
+  const int result = adjtimex(&state);
+  return result >= 0 && result != TIME_ERROR && (state.status & STA_UNSYNC) == 0;
+}
+
 uint64_t ClockBoundNs() {
   timex state{};
   const int result = adjtimex(&state);
@@ -349,7 +356,8 @@ void Uplink::Impl::Collect() {
 Uplink::Uplink(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 absl::StatusOr<std::unique_ptr<Uplink>> Uplink::Start(const config::Config& config, Agent& agent, uint64_t told) {
-  const uplink::SpoolLimits limits{.bytes = static_cast<uint64_t>(config.fleet.spool_mib) << 20};
+  const uplink::SpoolLimits limits{.bytes = static_cast<uint64_t>(config.fleet.spool_mib) << 20,
+                                   .clock_is_right = KernelSaysSynchronised};
   absl::StatusOr<std::unique_ptr<uplink::Spool>> spool = uplink::Spool::Open(config.SpoolDir(), limits, absl::Now());
   if (!spool.ok()) return spool.status();
   auto impl = std::make_unique<Impl>(config, agent);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "userspace/api/calls.h"
+#include "userspace/api/grpc_clock.h"
 #include "userspace/api/grpc_door.h"
 #include "userspace/api/grpc_log.h"
 #include "userspace/api/guard.h"
@@ -22,6 +23,7 @@ namespace cw::api {
 namespace {
 
 constexpr int kHandshakeMs = 10'000;
+constexpr int kIdleMs = 60'000;       // without a call
 constexpr int kKeepaliveMs = 60'000;  // a client that vanished is noticed so
 constexpr mode_t kGroupsMode = 0660, kOpenMode = 0666;
 constexpr size_t kMostOfOne = 32, kMost = 256, kPart = 8;  // connections; of the limit on open files, each door
@@ -29,6 +31,7 @@ constexpr size_t kMostOfOne = 32, kMost = 256, kPart = 8;  // connections; of th
 void LimitStrangers(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);
 }
 
 // Whose certificate was revoked is turned away with the next call, on a connection that stands, too.
@@ -130,6 +133,7 @@ struct Server::Impl {
     if (absl::Status status = revocations.Load(); !status.ok()) return status;
     credentials = *std::move(made);
     LimitGrpc();
+    WatchClockForGrpc();
     grpc::ServerBuilder builder;
     LimitServer(builder);
     LimitStrangers(builder);

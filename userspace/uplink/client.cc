@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "userspace/api/fleet.grpc.pb.h"
+#include "userspace/api/grpc_clock.h"
 #include "userspace/api/grpc_log.h"
 #include "userspace/api/plain_messages.h"
 #include "userspace/model/steady.h"
@@ -24,6 +25,7 @@
 namespace cw::uplink {
 namespace {
 
+constexpr absl::Duration kMostWait = absl::Seconds(5);
 constexpr absl::Duration kConnectPatience = absl::Seconds(5);
 constexpr absl::Duration kWhyPatience = absl::Seconds(1);  // an agent that ends may wait for it
 constexpr absl::Duration kStopLook = absl::Milliseconds(200);
@@ -141,6 +143,7 @@ void Client::Impl::TellRefusals(std::unique_lock<std::mutex>& lock) {
 
 void Client::Impl::Run() {
   api::LimitGrpc();
+  api::WatchClockForGrpc();
   size_t turn = 0;
   int round = 0;
   while (!Stopped()) {
@@ -257,8 +260,7 @@ absl::Status Client::Impl::Welcomed(Stream& stream, std::unique_lock<std::mutex>
   const bool written = Write(stream, first);
   lock.lock();
   if (!written) return absl::UnavailableError("");
-  const auto until = absl::ToChronoTime(absl::Now() + kConnectPatience);
-  news.wait_until(lock, until, [this] { return stop || ended || !heard.empty(); });
+  news.wait_for(lock, absl::ToChronoNanoseconds(kConnectPatience), [this] { return stop || ended || !heard.empty(); });
   if (stop) return absl::CancelledError("stopped");
   if (heard.empty()) return ended ? absl::UnavailableError("") : absl::DeadlineExceededError("it says no word");
   if (!heard.front().has_welcome()) return absl::InternalError("it began with something else than Welcome");
@@ -287,7 +289,7 @@ absl::Status Client::Impl::TakeNews(std::unique_lock<std::mutex>& lock, wire::De
       options.ring.ask(heard.front().ring());
     }
     if (!heard.front().has_ack()) continue;  // a later release may say more
-    const absl::StatusOr<bool> wanted = delivery.OnAck(heard.front().ack(), absl::Now());
+    const absl::StatusOr<bool> wanted = delivery.OnAck(heard.front().ack(), SteadyNow());
     if (!wanted.ok()) return wanted.status();
     define = define || *wanted;
   }
@@ -318,7 +320,7 @@ absl::StatusOr<bool> Client::Impl::SendRing(Stream& stream, std::unique_lock<std
 }
 
 absl::Status Client::Impl::Talk(Stream& stream, std::unique_lock<std::mutex>& lock, const std::string& to) {
-  delivery.Begin(absl::Now());
+  delivery.Begin(SteadyNow());
   report.reset();
   if (options.ring.begin) options.ring.begin();
   wire::Definitions definitions;
@@ -333,7 +335,7 @@ absl::Status Client::Impl::Talk(Stream& stream, std::unique_lock<std::mutex>& lo
     if (ended) return absl::UnavailableError("");
     if (absl::Status status = TakeNews(lock, definitions); !status.ok()) return status;
     TellRefusals(lock);
-    const absl::Time now = absl::Now();
+    const absl::Time now = SteadyNow();
     if (delivery.Stuck(now)) return absl::DeadlineExceededError("it acknowledges nothing");
     appended = false;
     absl::StatusOr<std::vector<wire::Batch>> batches = delivery.Next(now, options.run, &definitions);
@@ -360,18 +362,17 @@ absl::Status Client::Impl::Talk(Stream& stream, std::unique_lock<std::mutex>& lo
     may_say += 2 * static_cast<double>(batches->size());
     if (now > expired_at + kExpirePeriod) {
       expired_at = now;
-      if (absl::Status status = spool->Expire(now); !status.ok()) return status;
+      if (absl::Status status = spool->Expire(absl::Now()); !status.ok()) return status;
     }
     if (!batches->empty()) continue;
     if (const absl::StatusOr<bool> sent = SendRing(stream, lock); !sent.ok() || *sent) {
       if (!sent.ok()) return sent.status();
       continue;
     }
-    const absl::Time until =
-        std::max(now, std::min(now + absl::Seconds(5),
-                               delivery.PausedUntil() > now ? delivery.PausedUntil() : absl::InfiniteFuture()));
-    news.wait_until(lock, absl::ToChronoTime(until),
-                    [this] { return stop || ended || appended || ring_news || report.has_value() || !heard.empty(); });
+    const absl::Time paused = delivery.PausedUntil();
+    const absl::Duration wait = paused > now ? std::min(paused - now, kMostWait) : kMostWait;
+    news.wait_for(lock, absl::ToChronoNanoseconds(wait),
+                  [this] { return stop || ended || appended || ring_news || report.has_value() || !heard.empty(); });
   }
 }
 

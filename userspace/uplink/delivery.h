@@ -2,7 +2,8 @@
 //
 // Which batch of the spool goes next, and what an answer means for it: the uplink without its sockets. Sends ahead of
 // acknowledgements up to a window, goes back where the service missed something, waits where it asks for it, and says
-// with each batch which sequences before it never come. Time comes in as an argument. Threads: one at a time.
+// with each batch which sequences before it never come. Time comes in as an argument, of a clock that nobody sets.
+// Threads: one at a time.
 #pragma once
 
 #include <cstdint>

@@ -16,6 +16,7 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -33,6 +34,8 @@ struct SpoolLimits {
   absl::Duration age = absl::Hours(24);  // by the clock that Append is given
   uint64_t records = 100'000;            // about 64 bytes of memory each
   bool sync_events = true;
+  // False: nothing goes by its age now. A clock that is ahead would let all go. Without: it is right.
+  std::function<bool()> clock_is_right;
 };
 
 struct SpoolRecord {

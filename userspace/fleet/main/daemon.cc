@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "spdlog/sinks/stdout_sinks.h"
 #include "spdlog/spdlog.h"
+#include "userspace/api/grpc_clock.h"
 #include "userspace/api/grpc_door.h"
 #include "userspace/api/grpc_log.h"
 #include "userspace/api/tls_server.h"
@@ -254,6 +255,7 @@ int Serve(const FleetdConfig& config) {
   std::signal(SIGPIPE, SIG_IGN);
   absl::StatusOr<std::unique_ptr<Service>> service = Service::Start(config);
   if (!service.ok()) return Fail(service.status());
+  api::WatchClockForGrpc();
   spdlog::info("serving on {}, keeping in {}", absl::StrJoin(config.listen, ", "), config.store);
   commandline::SdNotify("READY=1\nSTATUS=running");
   int signal = 0;
@@ -269,6 +271,7 @@ int Check(const FleetdConfig& config, const std::string& path) {
   if (const absl::StatusOr<FleetFile> fabric = ReadFabric(config.fabric_file); !fabric.ok())
     return Fail(fabric.status());
   if (const absl::StatusOr<Rules> rules = ReadRulesOf(config.rules_file); !rules.ok()) return Fail(rules.status());
+  if (const absl::Status place = CheckPlaceOfFile(config.store); !place.ok()) return Fail(place);
   if (const absl::Status acts = ActsLog::Check(config.ActsFile()); !acts.ok()) return Fail(acts);
   if (const auto tls = tls::Load(TlsOf(config)); !tls.ok()) return Fail(tls.status());
   tls::Revocations revocations(TlsOf(config));

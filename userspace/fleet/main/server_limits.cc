@@ -11,6 +11,7 @@
 namespace cw::fleet {
 namespace {
 
+constexpr int kIdleMs = 60'000;
 constexpr int kHandshakeMs = 10'000, kKeepaliveMs = 20'000, kKeepaliveAnswerMs = 20'000, kPingMs = 5'000;
 constexpr int kMostMessageBytes = 4 << 20;
 constexpr int kMostStreams = 32;  // of one connection
@@ -35,6 +36,7 @@ void LimitServer(grpc::ServerBuilder& builder) {
   builder.SetMaxReceiveMessageSize(kMostMessageBytes);
   api::TakeNoCompression(builder);
   builder.AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMs);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMs);  // of an ended certificate, too
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMostStreams);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveAnswerMs);
