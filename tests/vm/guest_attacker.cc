@@ -4,6 +4,7 @@
 //   hold ADDRESS N MS WHAT [SOURCES]  N connections that send WHAT and stay; SOURCES: from 127.0.1.1 on, so many
 //   churn ADDRESS N                   connects and leaves
 //   slow ADDRESS N MS                 asks for /metrics and reads nothing
+//   get ADDRESS                       /metrics, once, as Prometheus does
 //   messages ADDRESS N BYTES          noise
 //   fds ADDRESS N PATH                descriptors of PATH in messages
 //   fuse ADDRESS MS                   a descriptor of a FUSE file whose server never answers, held so long
@@ -166,6 +167,17 @@ int Slow(const std::string& address, int n, int64_t ms) {
   return 0;
 }
 
+int Get(const std::string& address) {
+  const int fd = Open(address);
+  const std::string ask = "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+  send(fd, ask.data(), ask.size(), MSG_NOSIGNAL);
+  std::string answer(1 << 16, 0);
+  pollfd wait{fd, POLLIN, 0};
+  const ssize_t got = poll(&wait, 1, 5000) == 1 ? recv(fd, answer.data(), answer.size(), 0) : -1;
+  printf("%s\n", answer.substr(0, got < 0 ? 0 : std::min<size_t>(static_cast<size_t>(got), 15)).c_str());
+  return 0;
+}
+
 int Messages(const std::string& address, int n, size_t bytes) {
   int sent = 0, fd = -1;
   for (int i = 0; i < n; ++i) {
@@ -276,6 +288,7 @@ int main(int argc, char** argv) {
   if (a[0] == "hold") return Hold(a[1], number(2), number(3), a[4], number(5));
   if (a[0] == "churn") return Churn(a[1], number(2));
   if (a[0] == "slow") return Slow(a[1], number(2), number(3));
+  if (a[0] == "get") return Get(a[1]);
   if (a[0] == "messages") return Messages(a[1], number(2), static_cast<size_t>(number(3)));
   if (a[0] == "fds") return Descriptors(a[1], number(2), a[3]);
   if (a[0] == "fuse") return Fuse(a[1], number(2));
