@@ -13,7 +13,7 @@ namespace {
 constexpr double kStillDead = 0.3;                       // share of a dead component's paths: fewer, and it ended
 constexpr absl::Duration kSettling = absl::Seconds(60);  // paths come back one by one
 constexpr absl::Duration kStarts = absl::Seconds(10);
-constexpr double kWell = 0.15;  // of a dead switch's paths, by words of before: what still passes says that it lives
+constexpr double kWell = 0.15;                      // of a switch's paths: where more pass it lives
 constexpr absl::Duration kLate = absl::Seconds(1);  // a word of before the death comes so late at most
 constexpr uint32_t kSureHosts = 3, kSurePaths = 4;
 
@@ -32,8 +32,7 @@ std::vector<Suspect> Findings::LocaliseDead(const std::vector<Observation>& seen
   std::vector<Observation> believed;
   believed.reserve(place.size());
   for (const uint32_t i : place) believed.push_back(seen[i]);
-  std::vector<Suspect> suspects =
-      Localise(believed, components_, {.nic_links = nic_links, .switch_well = kWell, .lives = &living_});
+  std::vector<Suspect> suspects = Localise(believed, components_, {.nic_links = nic_links, .lives = &living_});
   for (Suspect& s : suspects) {
     for (uint32_t& i : s.explains) i = place[i];
     std::erase_if(s.explains, [&](uint32_t i) { return i >= paths; });
@@ -43,12 +42,17 @@ std::vector<Suspect> Findings::LocaliseDead(const std::vector<Observation>& seen
   return suspects;
 }
 
-// Switches of which two hosts behind them say, after what is dead over them died, that they reach each other: such
-// paths cross nothing else.
+// Switches over which something passes, by what two hosts said after the newest death there: paths between hosts behind
+// it, which cross nothing else, or a good part of all.
 void Findings::FindLiving(const Scene& scene) {
   living_.clear();
-  std::map<int32_t, int64_t> died;
-  const auto switches = [&](size_t i) {
+  struct Over {
+    int64_t died_ns = 0;
+    size_t bad = 0, well = 0;
+    std::set<uint32_t> hosts, inside;  // who says so; of paths that cross nothing else
+  };
+  std::map<int32_t, Over> switches;
+  const auto over = [&](size_t i) {
     std::vector<int32_t> found;
     for (const int32_t c : *scene.needs[i]) {
       if (components_.at(c).part == Part::kSwitch) found.push_back(c);
@@ -57,18 +61,26 @@ void Findings::FindLiving(const Scene& scene) {
   };
   for (size_t i = 0; i < scene.paths.size(); ++i) {
     if (scene.word[i] != Word::kBad) continue;
-    for (const int32_t c : switches(i)) died[c] = std::max(died[c], scene.SinceNs(i));
+    for (const int32_t c : over(i)) {
+      switches[c].died_ns = std::max(switches[c].died_ns, scene.SinceNs(i));
+      ++switches[c].bad;
+    }
   }
-  std::map<int32_t, std::set<uint32_t>> by;
-  for (size_t i = 0; i < scene.paths.size() && !died.empty(); ++i) {
+  for (size_t i = 0; i < scene.paths.size() && !switches.empty(); ++i) {
     if (scene.word[i] != Word::kGood) continue;
-    const std::vector<int32_t> over = switches(i);
-    const auto at = over.size() == 1 ? died.find(over[0]) : died.end();
-    if (at != died.end() && scene.path(i).time_ns >= at->second + absl::ToInt64Nanoseconds(kLate))
-      by[over[0]].insert(scene.path(i).host);
+    const std::vector<int32_t> crossed = over(i);
+    for (const int32_t c : crossed) {
+      const auto at = switches.find(c);
+      if (at == switches.end() || scene.path(i).time_ns < at->second.died_ns + absl::ToInt64Nanoseconds(kLate))
+        continue;
+      ++at->second.well;
+      at->second.hosts.insert(scene.path(i).host);
+      if (crossed.size() == 1) at->second.inside.insert(scene.path(i).host);
+    }
   }
-  for (const auto& [c, hosts] : by) {
-    if (hosts.size() >= 2) living_.insert(c);
+  for (const auto& [c, s] : switches) {
+    const bool much = s.hosts.size() >= 2 && static_cast<double>(s.well) > kWell * static_cast<double>(s.well + s.bad);
+    if (much || s.inside.size() >= 2) living_.insert(c);
   }
 }
 

@@ -103,7 +103,7 @@ class Search {
       uint32_t paths = 0, paths_bad = 0;
     };
     Suspect s{.rate = Rate(c.trials, c.bad), .trials = c.trials, .bad = c.bad};
-    uint32_t surely = 0, clean = 0, hosts_well = 0;
+    uint32_t surely = 0, clean = 0;
     double clean_expected = 0, clean_variance = 0;
     double agreement = 0, best_without = Gain(c.trials, c.bad);
     Told told;
@@ -111,7 +111,6 @@ class Search {
       if (told.paths == 0) return;
       ++s.hosts;
       s.hosts_bad += told.paths_bad > 0;
-      hosts_well += told.paths_bad < told.paths;
       agreement += static_cast<double>(told.paths_bad) / told.paths;
       best_without = std::min(best_without, Gain(c.trials - told.trials, c.bad - told.bad));
       told = {};
@@ -136,9 +135,6 @@ class Search {
     }
     end_host();
     if (s.hosts == 0 || agreement / s.hosts < rules_.least_agreement) return {};
-    if (components_.at(c.component).part == Part::kSwitch && hosts_well > 1 &&
-        s.paths_well > rules_.switch_well * (s.paths_well + s.paths_bad))
-      return {};
     if (surely > 0 && static_cast<double>(clean) / surely > rules_.most_contradicted) return {};
     if (rules_.even_alone && s.hosts_bad < 2 && s.paths_well > clean_expected + kUneven * std::sqrt(clean_variance))
       return {};

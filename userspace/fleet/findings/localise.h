@@ -39,7 +39,6 @@ struct LocaliseRules {
   bool nic_links = true;                              // links that end at a NIC may be accused
   double least_agreement = 0.7;  // mean over the hosts that cross it of the share of their paths that are bad
   double most_contradicted = 1;  // share of the paths that would surely have shown it, and are clean
-  double switch_well = 1;        // share of a switch's paths that may be clean by the words of several hosts
   const std::set<int32_t>* lives = nullptr;  // never accused
   bool even_alone = false;    // the word of one host is believed only if one rate for all its paths explains it
   bool without_best = false;  // it has to be seen without the host that tells the worst of it, too
