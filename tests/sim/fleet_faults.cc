@@ -103,7 +103,7 @@ void FleetWorld::Swap(const FleetFault& fault) {
             fabric_.edges[static_cast<size_t>(*fault.edges.rbegin())].port);
   for (size_t p = 0; p < pair_.size(); ++p) {
     if (std::none_of(fault.edges.begin(), fault.edges.end(), [&](int e) { return pair_[p]->Crosses(e); })) continue;
-    After(Draw(random_, 5000) * 1'000'000, [this, p] {
+    After(Draw(random_, 5000) * int64_t{1'000'000}, [this, p] {
       FleetAgent& host = Host(fabric_.nics[static_cast<size_t>(ends_[p].first)].host);
       if (host.running && pair_[p]->Trace(false)) host.PathNews(now_ns_);
     });
@@ -198,7 +198,9 @@ void FleetWorld::Apply(const FleetFault& fault, bool on) {
       return;
     case Kind::kHalfRestart:
       for (const int h : fault.hosts) {
-        if (on) After(Draw(random_, 3000) * 1'000'000, [this, h] { Restart(h, (3 + Draw(random_, 5)) * kSecondNs); });
+        if (on)
+          After(Draw(random_, 3000) * int64_t{1'000'000},
+                [this, h] { Restart(h, (3 + Draw(random_, 5)) * kSecondNs); });
       }
       return;
     default:

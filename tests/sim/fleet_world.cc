@@ -108,7 +108,8 @@ void FleetWorld::StartAll(const std::set<int>& dead) {
     for (const auto& pair : pair_) pair->Begin(now_ns_);
   }
   for (const auto& host : host_) {
-    if (!host->missing) After(Draw(random_, 2000) * 1'000'000, [this, h = host.get()] { h->Start(now_ns_, ++run_); });
+    if (!host->missing)
+      After(Draw(random_, 2000) * int64_t{1'000'000}, [this, h = host.get()] { h->Start(now_ns_, ++run_); });
     host->running = !host->missing;
   }
 }

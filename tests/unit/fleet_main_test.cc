@@ -233,7 +233,8 @@ TEST_F(QueryFindingsTest, WhoseHostsPathsCrossWhatIsToldInOnePass) {
   LiveHost other{.host = "h2"};
   other.nics.push_back({.name = "eth0", .address = peer});
   Know({host("h1", over.id, false), other});
-  for (const auto& who : *query_->Crossing({{spine1}, {here}})) EXPECT_THAT(who.strangers, ElementsAre());
+  const auto both = query_->Crossing({{spine1}, {here}});
+  for (const auto& who : *both) EXPECT_THAT(who.strangers, ElementsAre());
 }
 
 TEST_F(QueryFindingsTest, HostsAreAsTheyWereAndOneHasItsNicsAndItsClock) {
