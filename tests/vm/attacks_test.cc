@@ -320,7 +320,7 @@ class AttacksTest : public PackagesTest {
     Run("systemctl stop cwfabric-fleet && date -s @" + before + " && systemctl start cwfabric-fleet");
     ASSERT_TRUE(Eventually([&] { return Connected(); })) << Hosts() << Journals();
     EXPECT_THAT(Try(AsPerson("alice", "fleet alerts") + " --json 2>&1"), HasSubstr("switch spine1"));
-    EXPECT_THAT(Try(AsPerson("alice", "fleet events --host localhost") + " 2>&1"),
+    EXPECT_THAT(Try(AsPerson("alice", "fleet events --host localhost --last 1000") + " 2>&1"),
                 HasSubstr("started in mode observe"));
     EXPECT_EQ(Try("journalctl --no-pager -u cwfabric-fleet | grep -c 'days, go'"), "0");
   }
