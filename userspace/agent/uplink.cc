@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/agent/uplink.h"
 
-#include <sys/timex.h>
 #include <sys/utsname.h>
 
 #include <algorithm>
@@ -24,6 +23,7 @@
 #include "userspace/api/audit.h"
 #include "userspace/config/change.h"
 #include "userspace/model/boot_id.h"
+#include "userspace/model/kernel_time.h"
 #include "userspace/model/run_id.h"
 #include "userspace/model/steady.h"
 #include "userspace/uplink/batch_builder.h"
@@ -43,19 +43,8 @@ constexpr absl::Duration kRetry = absl::Seconds(5);
 constexpr absl::Duration kUnsyncedBound = absl::Seconds(16);  // the kernel's own limit of maxerror
 
 // Of the kernel's clock, by its own word (adjtimex(2)).
-// A clock that somebody set says so until NTP or PTP has it again.
-bool KernelSaysSynchronised() {
-  timex state{};
-  const int result = adjtimex(&state);
-  return result >= 0 && result != TIME_ERROR && (state.status & STA_UNSYNC) == 0;
-}
-
 uint64_t ClockBoundNs() {
-  timex state{};
-  const int result = adjtimex(&state);
-  if (result < 0 || result == TIME_ERROR || (state.status & STA_UNSYNC) != 0)
-    return static_cast<uint64_t>(absl::ToInt64Nanoseconds(kUnsyncedBound));
-  return static_cast<uint64_t>(state.maxerror) * 1000;
+  return KernelTimeBoundNs().value_or(static_cast<uint64_t>(absl::ToInt64Nanoseconds(kUnsyncedBound)));
 }
 
 std::string BytesOf(const std::string& text) {
@@ -357,7 +346,7 @@ Uplink::Uplink(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 absl::StatusOr<std::unique_ptr<Uplink>> Uplink::Start(const config::Config& config, Agent& agent, uint64_t told) {
   const uplink::SpoolLimits limits{.bytes = static_cast<uint64_t>(config.fleet.spool_mib) << 20,
-                                   .clock_is_right = KernelSaysSynchronised};
+                                   .clock_is_right = [] { return KernelTimeBoundNs().has_value(); }};
   absl::StatusOr<std::unique_ptr<uplink::Spool>> spool = uplink::Spool::Open(config.SpoolDir(), limits, absl::Now());
   if (!spool.ok()) return spool.status();
   auto impl = std::make_unique<Impl>(config, agent);

@@ -1,23 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "userspace/fleet/drains/order_clock.h"
 
-#include <sys/timex.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "userspace/model/kernel_time.h"
 #include "userspace/model/steady.h"
 
 namespace cw::fleet {
 namespace {
 
-// The flag goes whenever somebody sets the clock, and comes back with the next answer of a server.
-bool KernelSaysSynchronised() {
-  timex read = {};
-  const int state = adjtimex(&read);
-  return state != -1 && state != TIME_ERROR;
-}
+bool KernelSaysSynchronised() { return KernelTimeBoundNs().has_value(); }
 
 }  // namespace
 
