@@ -24,6 +24,26 @@ using maps::UniqueFd;
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
 
+std::unique_ptr<Door> Opened(absl::StatusOr<Listener> listener, DoorSpec spec) {
+  EXPECT_TRUE(listener.ok()) << listener.status();
+  if (!listener.ok()) return nullptr;
+  std::vector<Listener> listeners;
+  listeners.push_back(*std::move(listener));
+  auto door = Door::Open(std::move(listeners), std::move(spec));
+  EXPECT_TRUE(door.ok()) << door.status();
+  if (!door.ok()) return nullptr;
+  (*door)->Start();
+  return *std::move(door);
+}
+
+// The other end has closed it.
+bool Ends(const UniqueFd& fd, absl::Duration patience = kPatience) {
+  pollfd one{.fd = fd.get(), .events = POLLIN, .revents = 0};
+  char byte = 0;
+  return poll(&one, 1, static_cast<int>(absl::ToInt64Milliseconds(patience))) == 1 &&
+         recv(fd.get(), &byte, 1, MSG_DONTWAIT) <= 0;
+}
+
 class Doors : public ::testing::Test {
  protected:
   Doors() {
@@ -35,18 +55,12 @@ class Doors : public ::testing::Test {
   std::string Path() const { return folder_ + "/d.sock"; }
 
   void OpenAt(DoorSpec spec) {
-    absl::StatusOr<Listener> listener = Listener::Unix(Path(), 0600);
-    ASSERT_TRUE(listener.ok()) << listener.status();
     spec.admit = [this](UniqueFd fd, const sockaddr_storage&) {
       const std::lock_guard lock(mutex_);
       in_.push_back(std::move(fd));
     };
-    std::vector<Listener> listeners;
-    listeners.push_back(*std::move(listener));
-    auto door = Door::Open(std::move(listeners), std::move(spec));
-    ASSERT_TRUE(door.ok()) << door.status();
-    door_ = *std::move(door);
-    door_->Start();
+    door_ = Opened(Listener::Unix(Path(), 0600), std::move(spec));
+    ASSERT_NE(door_, nullptr);
   }
 
   static UniqueFd Socket() { return UniqueFd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)); }
@@ -63,13 +77,6 @@ class Doors : public ::testing::Test {
       (void)send(fd.get(), "x", 1, MSG_NOSIGNAL);  // it may be sent away already
     }
     return fd;
-  }
-  // The other end has closed it.
-  static bool Ends(const UniqueFd& fd) {
-    pollfd one{.fd = fd.get(), .events = POLLIN, .revents = 0};
-    char byte = 0;
-    return poll(&one, 1, static_cast<int>(absl::ToInt64Milliseconds(kPatience))) == 1 &&
-           recv(fd.get(), &byte, 1, MSG_DONTWAIT) <= 0;
   }
   size_t In() {
     const std::lock_guard lock(mutex_);
@@ -197,12 +204,8 @@ class Newcomers : public ::testing::Test {
       in_.push_back(PeerOf(from));
       fds_.push_back(std::move(fd));
     };
-    std::vector<Listener> listeners;
-    listeners.push_back(*std::move(listener));
-    auto door = Door::Open(std::move(listeners), std::move(spec));
-    ASSERT_TRUE(door.ok()) << door.status();
-    door_ = *std::move(door);
-    door_->Start();
+    door_ = Opened(std::move(listener), std::move(spec));
+    ASSERT_NE(door_, nullptr);
   }
   UniqueFd Come(int host, bool speaks = true) const {
     UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -220,12 +223,6 @@ class Newcomers : public ::testing::Test {
     socklen_t size = sizeof(own);
     EXPECT_EQ(getsockname(fd.get(), reinterpret_cast<sockaddr*>(&own), &size), 0);
     return PeerOf(own);
-  }
-  static bool Ended(const UniqueFd& fd, absl::Duration patience = kPatience) {
-    pollfd one{.fd = fd.get(), .events = POLLIN, .revents = 0};
-    char byte = 0;
-    return poll(&one, 1, static_cast<int>(absl::ToInt64Milliseconds(patience))) == 1 &&
-           recv(fd.get(), &byte, 1, MSG_DONTWAIT) <= 0;
   }
   bool IsIn(const UniqueFd& fd) {
     const std::string peer = PeerOfGuest(fd);
@@ -269,7 +266,7 @@ TEST_F(Newcomers, EndAfterAWhileWhereOthersWait) {
   ASSERT_TRUE(IsIn(first));
   const UniqueFd second = Come(2);
   EXPECT_TRUE(IsIn(second));
-  EXPECT_TRUE(Ended(first));
+  EXPECT_TRUE(Ends(first));
   EXPECT_EQ(door_->counts().ended, 1u);
 }
 
@@ -307,8 +304,8 @@ TEST_F(Newcomers, WhoHasMostMakesSpace) {
   ASSERT_TRUE(IsIn(speaks));
   for (int i = 0; i < 30; ++i) flood.push_back(Come(2 + i % 2));
   ASSERT_TRUE(IsIn(flood.back()));
-  EXPECT_FALSE(Ended(speaks, absl::ZeroDuration()));
-  EXPECT_FALSE(Ended(silent, absl::ZeroDuration()));
+  EXPECT_FALSE(Ends(speaks, absl::ZeroDuration()));
+  EXPECT_FALSE(Ends(silent, absl::ZeroDuration()));
 }
 
 // A flood of one address does not make others wait behind it.
@@ -337,11 +334,11 @@ TEST_F(Newcomers, MakeSpaceForLaterOnesOfTheirAddress) {
   }
   const UniqueFd host = Come(1);
   EXPECT_TRUE(IsIn(host));
-  EXPECT_TRUE(Ended(flood[0])) << "the oldest";
+  EXPECT_TRUE(Ends(flood[0])) << "the oldest";
   door_->Known(PeerOfGuest(host), "h1");
   for (int i = 0; i < 5; ++i) flood.push_back(Come(1));
   ASSERT_TRUE(IsIn(flood.back()));
-  EXPECT_FALSE(Ended(host, absl::ZeroDuration())) << "who is known stays";
+  EXPECT_FALSE(Ends(host, absl::ZeroDuration())) << "who is known stays";
 }
 
 TEST_F(Newcomers, MakeSpaceWhereAllPlacesAreTaken) {
@@ -351,8 +348,8 @@ TEST_F(Newcomers, MakeSpaceWhereAllPlacesAreTaken) {
   door_->Known(PeerOfGuest(first), "anna");
   const UniqueFd third = Come(3);
   EXPECT_TRUE(IsIn(third));
-  EXPECT_TRUE(Ended(second));
-  EXPECT_FALSE(Ended(first, absl::ZeroDuration()));
+  EXPECT_TRUE(Ends(second));
+  EXPECT_FALSE(Ends(first, absl::ZeroDuration()));
 }
 
 TEST_F(Newcomers, OneWhoIsKnownHasSoManyConnections) {
@@ -365,8 +362,8 @@ TEST_F(Newcomers, OneWhoIsKnownHasSoManyConnections) {
   }
   door_->Known(PeerOfGuest(its[0]), "anna");  // it asks again
   door_->Known(PeerOfGuest(its[2]), "anna");
-  EXPECT_TRUE(Ended(its[1])) << "it asked longest ago";
-  EXPECT_FALSE(Ended(its[0], absl::ZeroDuration()));
+  EXPECT_TRUE(Ends(its[1])) << "it asked longest ago";
+  EXPECT_FALSE(Ends(its[0], absl::ZeroDuration()));
   EXPECT_EQ(door_->counts().crowding, 1u);
 }
 
