@@ -219,6 +219,7 @@ bool ProbePair::IsCalm(int64_t now_ns) const {
 void ProbePair::CountRounds(int64_t now_ns, uint32_t rounds) {
   round_ += rounds;
   pair_.cur_round = round_;
+  fates_ = {};  // the peer did not note these rounds one by one: none of them was lost
   const bool reply = AnyReply();
   const uint32_t known = std::min(rounds, kMostRounds);
   for (size_t s = 0; s < slots_.size(); ++s) {
