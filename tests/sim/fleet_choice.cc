@@ -40,13 +40,24 @@ int FleetChoice::PickHost() {
   return 0;
 }
 
-std::string FleetChoice::SwitchName(int node) const {
+std::string FleetChoice::SwitchName(int node) const { return SwitchName(node, -1); }
+
+// As if nobody had seen the port where this link ends.
+std::string FleetChoice::SwitchName(int node, int unseen) const {
+  const Addr hidden = unseen < 0 ? Addr() : world_.fabric_.HopAt(unseen);
+  const auto name_of = [&](int s) { return topology_.switches[static_cast<size_t>(s)].name; };
+  int found = -1;
+  Addr least;
   for (size_t e = 0; e < world_.fabric_.edges.size(); ++e) {
     if (EdgeAt(static_cast<int>(e)).to != node) continue;
-    const auto known = topology_.switch_of.find(world_.fabric_.HopAt(static_cast<int>(e)));
-    if (known != topology_.switch_of.end()) return topology_.switches[static_cast<size_t>(known->second)].name;
+    const Addr port = world_.fabric_.HopAt(static_cast<int>(e));
+    const auto known = topology_.switch_of.find(port);
+    if (known == topology_.switch_of.end()) continue;
+    found = known->second;
+    if (port != hidden && (least.is_zero() || port < least)) least = port;
   }
-  return "";
+  if (found < 0) return "";
+  return unseen >= 0 && name_of(found) == hidden.ToString() ? least.ToString() : name_of(found);
 }
 
 // By any pair of hops that stands for it on a way that is probed.
@@ -83,7 +94,8 @@ std::set<std::string> FleetChoice::CableScopes(int edge) const {
 // Nobody ever saw the port where it ends, so it has no name but its ends'; all that is certain is that paths over one
 // of them are dead.
 void FleetChoice::AddEnds(FleetFault& f) const {
-  const std::string from = SwitchName(EdgeAt(*f.edges.begin()).from), to = SwitchName(EdgeAt(*f.edges.begin()).to);
+  const int e = *f.edges.begin();
+  const std::string from = SwitchName(EdgeAt(e).from), to = SwitchName(EdgeAt(e).to, e);
   f.scopes.insert(absl::StrCat("link ", from, ">", to));
   f.instead = {{fleet::Cause::kPathsDead, "paths over switch " + from},
                {fleet::Cause::kPathsDead, "paths over switch " + to}};

@@ -23,8 +23,9 @@ class FleetChoice {
   int PickEdge(bool nic_too);
   int PickHost();
   bool BetweenSwitches(int e) const;
-  std::string SwitchName(int node) const;            // as the service calls it; "": it does not know it
-  std::set<std::string> LinkScopes(int edge) const;  // likewise
+  std::string SwitchName(int node) const;
+  std::string SwitchName(int node, int unseen) const;  // as the service calls it; "": it does not know it
+  std::set<std::string> LinkScopes(int edge) const;    // likewise
   std::set<std::string> CableScopes(int edge) const;
   void ChooseLink(FleetFault& fault);
   void AddEnds(FleetFault& fault) const;

@@ -213,9 +213,9 @@ std::vector<Attack> OnTheFleetService() {
            AsPerson("alice", "fleet unmute --all") + " >/dev/null",
        "none"},
       {"killed five times", kFleet,
-       "for i in 1 2 3 4 5; do systemctl kill -s KILL cwfabric-fleet; sleep 3; done; systemctl is-active "
-       "cwfabric-fleet",
-       "active", 64, 400, 200, 4096},
+       "for i in 1 2 3 4 5; do systemctl kill -s KILL cwfabric-fleet; sleep 3; done; for i in $(seq 60); do "
+       "systemctl is-active cwfabric-fleet | grep -q ^active && echo up && break; sleep 1; done",
+       "up", 64, 400, 200, 4096},
   };
 }
 

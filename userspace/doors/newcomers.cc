@@ -12,9 +12,9 @@ namespace cw::doors {
 namespace {
 
 constexpr std::chrono::milliseconds kLookAgain{10};
-constexpr absl::Duration kMostPatience = absl::Seconds(10);
-constexpr double kFar = 4;            // times as long as is typical
-constexpr double kOfEach = 1.0 / 16;  // what one weighs in that
+constexpr absl::Duration kMostPatience = absl::Seconds(4);  // cwctl waits for 10 s
+constexpr double kFar = 4;                                  // times as long as is typical
+constexpr double kOfEach = 1.0 / 16;                        // what one weighs in that
 
 }  // namespace
 

@@ -255,8 +255,7 @@ void Components::WalkHops(const PathEvidence& path, std::vector<int32_t>& need) 
       continue;
     }
     if (gap) {
-      const int32_t beyond = end ? Beyond(before, next) : -1;
-      Take(beyond >= 0 ? beyond : Gap(before, next), need);
+      if (!end || !TakeBeyond(before, next, need)) Take(Gap(before, next), need);
     } else if (const auto link = link_of_.find({before, next}); link != link_of_.end()) {
       Take(link->second, need);
     }
@@ -272,35 +271,45 @@ int32_t Components::Gap(const Addr& from, const Addr& to) {
   return known->second;
 }
 
-// Where a path that was never whole is cut: the link from there to its destination's leaf, or what is between them.
-int32_t Components::Beyond(const Addr& last, const Addr& destination) {
+// Where a path that was never whole is cut: the link from there to its destination's leaf. Next to the one that is
+// known there may be another, over which nothing has passed yet. False: there is more between them.
+bool Components::TakeBeyond(const Addr& last, const Addr& destination, std::vector<int32_t>& need) {
   const auto from = switch_of_.find(last);
   const auto to = leaf_of_.find(destination);
-  if (from == switch_of_.end() || to == leaf_of_.end() || from->second == to->second) return -1;
+  if (from == switch_of_.end() || to == leaf_of_.end() || from->second == to->second) return false;
   // From leaf to leaf, or into another pod, it is more than one link: where there are pods the way back has to be
   // known.
   const int tier = tiers_[static_cast<size_t>(from->second)], below = tiers_[static_cast<size_t>(to->second)];
   const bool pods = *std::max_element(tiers_.begin(), tiers_.end()) > 2;
-  if (tier != below + 1 || (pods && !link_between_.contains({to->second, from->second}))) return -1;
-  const auto [known, added] = link_between_.emplace(std::pair(from->second, to->second), -1);
-  if (!added) return known->second;
+  if (tier != below + 1 || (pods && !link_between_.contains({to->second, from->second}))) return false;
+  const std::pair between(from->second, to->second);
+  if (const auto known = link_between_.find(between); known != link_between_.end() && known->second >= 0)
+    Take(known->second, need);
+  const auto unseen = unseen_between_.find(between);
+  Take(unseen != unseen_between_.end() ? unseen->second : AddUnseen(from->second, to->second), need);
+  return true;
+}
+
+int32_t Components::AddUnseen(int from, int to) {
   const auto name = [&](int s) { return switch_names_[static_cast<size_t>(s)]; };
-  const int32_t c = Add({.scope = absl::StrCat("link ", name(from->second), ">", name(to->second))});
-  for (const int s : {from->second, to->second}) {
+  const int32_t c = Add({.scope = absl::StrCat("link ", name(from), ">", name(to)), .unseen = true});
+  unseen_between_[{from, to}] = c;
+  for (const int s : {from, to}) {
     const int32_t over = FindScope("switch " + name(s));
     if (over < 0) continue;
     over_[c].push_back(over);
-    std::vector<int32_t>& inside = all_[static_cast<size_t>(over)].inside;
-    inside.push_back(c);  // the greatest number of all
+    all_[static_cast<size_t>(over)].inside.push_back(c);  // the greatest number of all
   }
-  return known->second = c;
+  return c;
 }
 
 std::vector<int32_t> Components::WalkReached(const PathEvidence& path) {
   std::vector<int32_t> need;
   Take(NicAt(path.source), need);
   Addr before = path.source;
-  for (size_t i = 0; i < path.reached && i < path.hops->size(); ++i) {
+  // One that was never whole ends in silence.
+  const size_t reached = path.reached != 0 ? path.reached : path.hops->size();
+  for (size_t i = 0; i < reached && i < path.hops->size() && !(*path.hops)[i].is_zero(); ++i) {
     if (const auto link = link_of_.find({before, (*path.hops)[i]}); link != link_of_.end()) Take(link->second, need);
     before = (*path.hops)[i];
   }
@@ -315,6 +324,14 @@ std::vector<int32_t> Components::WalkBehind(const PathEvidence& path) {
   if (const auto link = link_of_.find({last, next}); link != link_of_.end()) Take(link->second, need);
   Sort(need);
   return need;
+}
+
+int32_t Components::EndOf(const PathEvidence& path) const {
+  if (path.hops == nullptr || path.hops->size() < 2 || path.reached != 0 || !path.hops->back().is_zero()) return -1;
+  const auto last =
+      std::find_if(path.hops->rbegin(), path.hops->rend(), [](const Addr& hop) { return !hop.is_zero(); });
+  const auto at = last == path.hops->rend() ? switch_of_.end() : switch_of_.find(*last);
+  return at == switch_of_.end() ? -1 : FindScope("switch " + switch_names_[static_cast<size_t>(at->second)]);
 }
 
 const std::vector<int32_t>& Components::Behind(const PathEvidence& path) {

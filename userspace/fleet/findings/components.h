@@ -28,6 +28,7 @@ struct Component {
   std::vector<LinkId> links;    // of kLink and kCable
   bool at_nic = false;          // kLink: one of its ends is a NIC
   bool gap = false;             // kLink: all between two ports whose switches answer no trace
+  bool unseen = false;          // kLink: between two switches, and no path over it was ever whole
   Addr nic;                     // kNic, and kLink where it ends at one
   int32_t host = -1;            // kNic, kHost: place in Picture.hosts, −1 = not known
   bool own_port = true;         // kLink, kCable: no other link ends at its port, so that flows can be kept off it alone
@@ -45,10 +46,13 @@ class Components {
   // Those that the path needs, ascending; stays until Trim. Of a path that was never whole: up to where it is cut, and
   // from the switch there to the leaf of its destination, as if that were one link.
   const std::vector<int32_t>& Of(const PathEvidence& path);
-  // Those of a path that is cut now that still answer traces.
+  // Those of a path that is cut now, or was never whole, that answer traces.
   const std::vector<int32_t>& Reached(const PathEvidence& path);
   // The link behind them, which no trace passes; empty: it is not known.
   const std::vector<int32_t>& Behind(const PathEvidence& path);
+  // The switch behind which the trace of a path that was never whole ends; −1: of the others, and where it is not
+  // known.
+  int32_t EndOf(const PathEvidence& path) const;
   // What Of found is kept within bounds.
   void Trim() {
     if (ways_.size() > kMostWays) ways_.clear();
@@ -81,7 +85,8 @@ class Components {
   std::vector<int32_t> WalkReached(const PathEvidence& path);
   std::vector<int32_t> WalkBehind(const PathEvidence& path);
   void Take(int32_t c, std::vector<int32_t>& need) const;
-  int32_t Beyond(const Addr& last, const Addr& destination);  // −1: nothing is known of it
+  bool TakeBeyond(const Addr& last, const Addr& destination, std::vector<int32_t>& need);
+  int32_t AddUnseen(int from, int to);
   int32_t Gap(const Addr& from, const Addr& to);
 
   static constexpr size_t kMostWays = 4'000'000;  // hosts that rename paths for ever fill nothing
@@ -95,7 +100,8 @@ class Components {
   std::vector<std::string> switch_names_, host_names_;
   std::vector<int> tiers_;  // of switches
   std::map<std::pair<Addr, Addr>, int32_t> gap_between_;
-  std::map<std::pair<int, int>, int32_t> link_between_;  // two switches; −1: several
+  std::map<std::pair<int, int>, int32_t> link_between_;    // two switches; −1: several
+  std::map<std::pair<int, int>, int32_t> unseen_between_;  // two switches
   absl::node_hash_map<std::pair<uint64_t, std::pair<Addr, Addr>>, std::vector<int32_t>> ways_;
 };
 

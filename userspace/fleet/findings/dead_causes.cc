@@ -314,7 +314,8 @@ void Findings::TellDead(Scene& scene, const Suspect& found) {
   const Picture& p = scene.picture;
   Suspect suspect = found;
   suspect.component = WholeLately(found.component, p.now_ns);
-  std::erase_if(suspect.alike, [&](int32_t other) { return components_.Contains(suspect.component, other); });
+  if (suspect.component != found.component)
+    std::erase_if(suspect.alike, [&](int32_t other) { return components_.Contains(suspect.component, other); });
   const Component& c = components_.at(suspect.component);
   if (IsPartOfOpen(suspect.component, p.now_ns)) return;
   Suspicion s = Of(scene, c.part == Part::kSwitch ? Cause::kSwitchDead : Cause::kLinkDead, suspect);
@@ -329,7 +330,10 @@ void Findings::TellDead(Scene& scene, const Suspect& found) {
       {absl::StrFormat("%d of %d paths over it are dead, reported by %d hosts", suspect.paths_bad,
                        suspect.paths_bad + suspect.paths_well, suspect.hosts_bad),
        absl::StrFormat("%d hosts have paths over it, %d of these paths live", suspect.hosts, suspect.paths_well)});
-  if (c.part == Part::kSwitch) ExplainHostsOf(scene, suspect, s);
+  if (c.part == Part::kSwitch) ExplainHostsOf(scene, suspect.component, s);
+  for (const int32_t other : suspect.alike) {
+    if (components_.at(other).part == Part::kSwitch) ExplainHostsOf(scene, other, s);
+  }
   if (c.at_nic && !c.gap) TellOwnLink(suspect.component, s);
   if ((c.part == Part::kNic || c.part == Part::kHost) && !TellHost(scene, suspect, s)) return;
   Add(scene, std::move(s));
@@ -398,9 +402,9 @@ void Findings::TellOwnLink(int32_t component, Suspicion& s) const {
 }
 
 // Behind a dead leaf: whether they live nobody can see by the fabric.
-void Findings::ExplainHostsOf(Scene& scene, const Suspect& suspect, Suspicion& s) const {
+void Findings::ExplainHostsOf(Scene& scene, int32_t leaf, Suspicion& s) const {
   size_t all = 0, silent = 0;
-  for (const int32_t part : components_.at(suspect.component).inside) {
+  for (const int32_t part : components_.at(leaf).inside) {
     const int32_t host = components_.at(part).host;
     if (components_.at(part).part != Part::kNic || host < 0) continue;
     const auto h = static_cast<size_t>(host);

@@ -15,6 +15,8 @@ using State = PathEvidence::State;
 // What a living agent sees of its own NICs' silence it reports within so much.
 constexpr absl::Duration kOwnWord = absl::Milliseconds(1500);
 
+int64_t Ns(absl::Duration d) { return absl::ToInt64Nanoseconds(d); }
+
 using TwoNics = std::pair<Addr, Addr>;  // from, to
 
 // Pairs with a path that answers, and NICs of known hosts: asked for only where a path never answered.
@@ -69,15 +71,42 @@ void Findings::Weigh(Scene& scene) {
   }
 }
 
+// Where few or none have paths to each host: those of a rack of which all that others ask for are dead share the word
+// of all who ask. What they said of each other before is no proof.
+void Findings::FindDarkRacks(const Scene& scene, size_t wanted, std::map<int32_t, Unreached>& by) const {
+  const Picture& p = scene.picture;
+  std::vector<int> leaf_of;
+  for (const HostEvidence& host : p.hosts)
+    leaf_of.push_back(host.nics.empty() ? -1 : components_.LeafOf(host.nics.front().address));
+  std::map<int, Unreached> racks;
+  for (size_t i = 0; i < scene.paths.size(); ++i) {
+    const uint32_t teller = scene.path(i).host;
+    const int leaf = components_.LeafOf(scene.path(i).destination);
+    if (scene.word[i] != Word::kBad || leaf < 0 || leaf == leaf_of[teller]) continue;
+    racks[leaf].hosts.insert(teller);
+    racks[leaf].since_ns = std::max(racks[leaf].since_ns, scene.SinceNs(i));
+  }
+  for (size_t i = 0; i < scene.paths.size() && !racks.empty(); ++i) {
+    if (scene.word[i] != Word::kGood) continue;
+    const uint32_t teller = scene.path(i).host;
+    const auto rack = racks.find(components_.LeafOf(scene.path(i).destination));
+    if (rack == racks.end()) continue;
+    if (leaf_of[teller] != rack->first || p.hosts[teller].last_seen_ns > rack->second.since_ns + Ns(kOwnWord))
+      racks.erase(rack);
+  }
+  std::erase_if(racks, [&](const auto& rack) { return rack.second.hosts.size() < wanted; });
+  for (size_t h = 0; h < p.hosts.size(); ++h) {
+    const auto dark = [&](const NicFact& nic) { return racks.contains(components_.LeafOf(nic.address)); };
+    if (leaf_of[h] >= 0 && std::all_of(p.hosts[h].nics.begin(), p.hosts[h].nics.end(), dark))
+      by[static_cast<int32_t>(h)] = racks[leaf_of[h]];
+  }
+}
+
 // What a host said before it fell silent is no proof that anything lives. A living agent says within a second that its
 // own paths are silent, and its words then count.
 void Findings::FindUnreached(Scene& scene) {
   const Picture& p = scene.picture;
-  struct By {
-    std::set<uint32_t> hosts;
-    int64_t since_ns = 0;
-  };
-  std::map<int32_t, By> by;  // host → who finds it dead
+  std::map<int32_t, Unreached> by;  // by host
   const auto other_end = [&](size_t i) {
     for (const int32_t c : *scene.needs[i]) {
       const Component& nic = components_.at(c);
@@ -94,7 +123,7 @@ void Findings::FindUnreached(Scene& scene) {
       by[host].since_ns = std::max(by[host].since_ns, scene.SinceNs(i));
     }
   }
-  const std::map<int32_t, By> suspected = by;
+  const std::map<int32_t, Unreached> suspected = by;
   for (size_t i = 0; i < scene.paths.size() && !by.empty(); ++i) {
     // Hosts of one rack vouched for each other before its power went.
     const auto teller = suspected.find(static_cast<int32_t>(scene.path(i).host));
@@ -103,6 +132,8 @@ void Findings::FindUnreached(Scene& scene) {
     // It told that its class is held up: others may well not be answered.
     if (scene.path(i).state == State::kPaused) by.erase(static_cast<int32_t>(scene.path(i).host));
   }
+  const size_t wanted = scene.speaking.size() > 2 ? 2 : 1;
+  FindDarkRacks(scene, wanted, by);
   // Most of its own paths are dead by its own word: it spoke since then.
   std::map<int32_t, std::pair<size_t, size_t>> own;  // bad, all
   for (size_t i = 0; i < scene.paths.size() && !by.empty(); ++i) {
@@ -114,7 +145,6 @@ void Findings::FindUnreached(Scene& scene) {
   for (const auto& [host, counts] : own) {
     if (2 * counts.first >= counts.second) by.erase(host);
   }
-  const size_t wanted = scene.speaking.size() > 2 ? 2 : 1;
   scene.unreached_ns.assign(p.hosts.size(), 0);
   std::map<std::string, int64_t> since;  // what was said of it first holds
   for (const auto& [host, who] : by) {
@@ -123,7 +153,7 @@ void Findings::FindUnreached(Scene& scene) {
     const auto before = unanswered_since_.find(p.hosts[h].name);
     const int64_t since_ns = before == unanswered_since_.end() ? who.since_ns : before->second;
     since.emplace(p.hosts[h].name, since_ns);
-    if (p.hosts[h].last_seen_ns <= since_ns + absl::ToInt64Nanoseconds(kOwnWord)) scene.unreached_ns[h] = since_ns;
+    if (p.hosts[h].last_seen_ns <= since_ns + Ns(kOwnWord)) scene.unreached_ns[h] = since_ns;
   }
   unanswered_since_ = std::move(since);
   for (size_t i = 0; i < scene.paths.size() && !unanswered_since_.empty(); ++i) {
@@ -168,7 +198,8 @@ void Findings::ExplainByOwnWord(Scene& scene, std::vector<Suspect>& suspects) co
   }
 }
 
-// Each path once; of a cut one also that what it crosses up to there lives, and that the link behind does not.
+// Each path once; of one that is cut, or was never whole, also that what it crosses up to there lives; and of a cut one
+// that the link behind does not.
 std::vector<Observation> Findings::DeadObservations(const Scene& scene) {
   std::vector<Observation> seen;
   seen.reserve(scene.paths.size());
@@ -178,8 +209,10 @@ std::vector<Observation> Findings::DeadObservations(const Scene& scene) {
   }
   for (size_t i = 0; i < scene.paths.size(); ++i) {
     const PathEvidence& path = scene.path(i);
-    if (scene.word[i] != Word::kBad || path.hops == nullptr || path.reached == 0) continue;
+    if (scene.word[i] != Word::kBad || path.hops == nullptr || path.hops->empty()) continue;
+    if (path.reached == 0 && !path.hops->back().is_zero()) continue;
     seen.push_back({&components_.Reached(path), path.host, 1, 0});
+    if (path.reached == 0) continue;
     if (const std::vector<int32_t>& behind = components_.Behind(path); !behind.empty())
       seen.push_back({&behind, path.host, 1, 1});
   }

@@ -89,7 +89,12 @@ class Findings {
   void FindDead(Scene& scene);
   // dead_evidence.cc
   void Weigh(Scene& scene);
+  struct Unreached {
+    std::set<uint32_t> hosts;  // who finds it dead
+    int64_t since_ns = 0;
+  };
   void FindUnreached(Scene& scene);
+  void FindDarkRacks(const Scene& scene, size_t wanted, std::map<int32_t, Unreached>& by) const;
   std::set<Addr> DownByOwnWord(const Scene& scene) const;
   void ExplainByOwnWord(Scene& scene, std::vector<Suspect>& suspects) const;
   std::vector<Observation> DeadObservations(const Scene& scene);
@@ -106,7 +111,7 @@ class Findings {
   void ExplainByThePast(Scene& scene);
   void LeaveOut(Scene& scene, std::vector<Suspect>& suspects) const;
   bool IsPartOfOpen(int32_t component, int64_t now_ns) const;
-  void ExplainHostsOf(Scene& scene, const Suspect& suspect, Suspicion& s) const;
+  void ExplainHostsOf(Scene& scene, int32_t leaf, Suspicion& s) const;
   void FindLiving(const Scene& scene);
   static bool OtherWayArrives(const Scene& scene, const Component& link);
   std::vector<Suspect> OwnLinks(const Scene& scene, const std::vector<Observation>& seen) const;
@@ -141,6 +146,7 @@ class Findings {
   void FindRails(Scene& scene, std::vector<Suspect>& suspects);
   bool IsCutAt(const Scene& scene, uint32_t i, const std::vector<int32_t>& what) const;
   bool IsOnceNew(const PathEvidence& path);
+  int32_t EndOfAll(const Scene& scene, const std::vector<uint32_t>& paths) const;
   void FindUnexplained(Scene& scene);
   // flap_causes.cc
   struct Flapping {

@@ -143,12 +143,13 @@ class Search {
     return s;
   }
 
-  // The same bad paths, and none that are well in one and not in the other.
+  // The same bad paths, and none that are well in one and not in the other. A switch all of whose paths share a cable
+  // may live; what else is a part goes with its whole.
   void FindAlike(Suspect& suspect, const Candidate& chosen) const {
     if (suspect.explains.empty()) return;
     for (const int32_t other : *seen_[suspect.explains[0]].needs) {
       const int32_t place = place_[static_cast<size_t>(other)];
-      if (place < 0 || other == chosen.component || components_.Contains(chosen.component, other)) continue;
+      if (place < 0 || other == chosen.component || GoesWith(chosen.component, other)) continue;
       const Candidate& c = candidates_[static_cast<size_t>(place)];
       if (c.out || c.trials != chosen.trials || c.bad != chosen.bad) continue;
       const bool all = std::all_of(suspect.explains.begin(), suspect.explains.end(), [&](uint32_t i) {
@@ -156,6 +157,12 @@ class Search {
       });
       if (all) suspect.alike.push_back(other);
     }
+  }
+
+  bool GoesWith(int32_t whole, int32_t part) const {
+    if (components_.at(part).unseen && components_.at(whole).part == Part::kLink) return true;
+    const bool cable = components_.at(whole).part == Part::kSwitch && components_.at(part).part == Part::kCable;
+    return !cable && components_.Contains(whole, part);
   }
 
   void Accept(const Suspect& suspect) {

@@ -131,6 +131,13 @@ bool Findings::IsOnceNew(const PathEvidence& path) {
 }
 
 // Switches that answer no trace, one of parallel links, a member of a LAG: what the dead paths have in common.
+// The switch behind which the traces of all of them end: what comes before it lives. −1: there is none.
+int32_t Findings::EndOfAll(const Scene& scene, const std::vector<uint32_t>& paths) const {
+  const int32_t end = components_.EndOf(scene.path(paths[0]));
+  const auto same = [&](uint32_t i) { return components_.EndOf(scene.path(i)) == end; };
+  return std::all_of(paths.begin(), paths.end(), same) ? end : -1;
+}
+
 void Findings::FindUnexplained(Scene& scene) {
   std::vector<uint32_t> left;
   std::set<uint32_t> hosts;
@@ -147,7 +154,8 @@ void Findings::FindUnexplained(Scene& scene) {
     since_ns = std::min(since_ns, scene.SinceNs(i));
   }
   if (left.size() < 2 || (scene.speaking.size() > 3 && hosts.size() < 2)) return;  // nobody else can check it
-  const std::vector<int32_t> shared = SharedBy(scene.needs, left);
+  std::vector<int32_t> shared = SharedBy(scene.needs, left);
+  if (const int32_t end = EndOfAll(scene, left); end >= 0) shared = {end};
   Suspicion s{.what = {.cause = Cause::kPathsDead, .scope = "paths of the fabric"}};
   s.what.start_ns = since_ns;
   s.what.evidence = {absl::StrFormat("%d paths of %d hosts are dead, and no switch, link or NIC explains it",
