@@ -15,6 +15,7 @@ constexpr absl::Duration kSettling = absl::Seconds(60);  // paths come back one 
 constexpr absl::Duration kStarts = absl::Seconds(10);
 constexpr double kWell = 0.15;                      // of a switch's paths: where more pass it lives
 constexpr absl::Duration kLate = absl::Seconds(1);  // a word of before the death comes so late at most
+constexpr absl::Duration kClassShows = absl::Seconds(5);  // until agents know that another class goes through
 constexpr uint32_t kSureHosts = 3, kSurePaths = 4;
 
 }  // namespace
@@ -317,8 +318,9 @@ void Findings::TellDead(Scene& scene, const Suspect& found) {
   if (suspect.component != found.component)
     std::erase_if(suspect.alike, [&](int32_t other) { return components_.Contains(suspect.component, other); });
   const Component& c = components_.at(suspect.component);
-  if (IsPartOfOpen(suspect.component, p.now_ns)) return;
-  Suspicion s = Of(scene, c.part == Part::kSwitch ? Cause::kSwitchDead : Cause::kLinkDead, suspect);
+  Suspicion s;
+  if (IsPartOfOpen(suspect.component, p.now_ns)) return ExplainHostsBehind(scene, suspect, s);
+  s = Of(scene, c.part == Part::kSwitch ? Cause::kSwitchDead : Cause::kLinkDead, suspect);
   s.what.start_ns = dead_since_.emplace(c.scope, DiedNs(scene, suspect)).first->second;
   s.at_once = IsSure(scene, suspect);
   s.goes_on = c.part == Part::kCable;
@@ -330,11 +332,12 @@ void Findings::TellDead(Scene& scene, const Suspect& found) {
       {absl::StrFormat("%d of %d paths over it are dead, reported by %d hosts", suspect.paths_bad,
                        suspect.paths_bad + suspect.paths_well, suspect.hosts_bad),
        absl::StrFormat("%d hosts have paths over it, %d of these paths live", suspect.hosts, suspect.paths_well)});
-  if (c.part == Part::kSwitch) ExplainHostsOf(scene, suspect.component, s);
-  for (const int32_t other : suspect.alike) {
-    if (components_.at(other).part == Part::kSwitch) ExplainHostsOf(scene, other, s);
+  ExplainHostsBehind(scene, suspect, s);
+  if (c.at_nic && !c.gap) {
+    if (absl::Nanoseconds(p.now_ns - s.what.start_ns) < kClassShows) return;  // a class held up there looks the same
+    s.at_once = true;
+    TellOwnLink(suspect.component, s);
   }
-  if (c.at_nic && !c.gap) TellOwnLink(suspect.component, s);
   if ((c.part == Part::kNic || c.part == Part::kHost) && !TellHost(scene, suspect, s)) return;
   Add(scene, std::move(s));
 }
@@ -399,6 +402,14 @@ void Findings::TellOwnLink(int32_t component, Suspicion& s) const {
   s.what.evidence.emplace_back(sends ? "what it sends does not arrive; what is sent to it does"
                                      : "nothing that is sent to it arrives; what it sends does");
   if (const std::string host = components_.HostAt(component); !host.empty()) s.what.hosts = {host};
+}
+
+void Findings::ExplainHostsBehind(Scene& scene, const Suspect& suspect, Suspicion& s) const {
+  std::vector<int32_t> all = suspect.alike;
+  all.push_back(suspect.component);
+  for (const int32_t c : all) {
+    if (components_.at(c).part == Part::kSwitch) ExplainHostsOf(scene, c, s);
+  }
 }
 
 // Behind a dead leaf: whether they live nobody can see by the fabric.

@@ -111,6 +111,7 @@ class Findings {
   void ExplainByThePast(Scene& scene);
   void LeaveOut(Scene& scene, std::vector<Suspect>& suspects) const;
   bool IsPartOfOpen(int32_t component, int64_t now_ns) const;
+  void ExplainHostsBehind(Scene& scene, const Suspect& suspect, Suspicion& s) const;
   void ExplainHostsOf(Scene& scene, int32_t leaf, Suspicion& s) const;
   void FindLiving(const Scene& scene);
   static bool OtherWayArrives(const Scene& scene, const Component& link);
@@ -175,6 +176,7 @@ class Findings {
   void FindFlaps(Scene& scene);
   // path_causes.cc, too
   Suspicion Of(const Scene& scene, Cause cause, const Suspect& suspect) const;
+  std::vector<Suspect> LeftInGaps(const std::vector<Observation>& seen, const std::vector<uint32_t>& place) const;
   void FindInGaps(Scene& scene, Cause cause, std::vector<Suspect>& suspects);
   // host_causes.cc
   void FindGone(Scene& scene);

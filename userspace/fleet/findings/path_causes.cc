@@ -107,21 +107,48 @@ void Findings::FindInGaps(Scene& scene, Cause cause, std::vector<Suspect>& suspe
   Add(scene, std::move(s));
 }
 
+// Of several switches that answer no trace one holds up a part of what crosses the place where they are.
+std::vector<Suspect> Findings::LeftInGaps(const std::vector<Observation>& seen,
+                                          const std::vector<uint32_t>& place) const {
+  std::map<int32_t, Suspect> by_gap;
+  std::set<uint32_t> hosts;
+  for (size_t i = 0; i < seen.size(); ++i) {
+    for (const int32_t c : *seen[i].needs) {
+      if (seen[i].bad == 0 || !components_.at(c).gap) continue;
+      by_gap[c].component = c;
+      by_gap[c].explains.push_back(place[i]);
+      hosts.insert(seen[i].host);
+    }
+  }
+  std::vector<Suspect> suspects;
+  for (auto& [gap, suspect] : by_gap) {
+    if (hosts.size() > 1) suspects.push_back(std::move(suspect));
+  }
+  return suspects;
+}
+
 // As of dead paths, but of those whose class alone is held up. Flow control holds up what comes towards it, so behind
-// one receiver whole switches may stand: the fewest that explain it.
+// one receiver whole switches may stand: the fewest that explain it. Where a path's probes arrive what is held up is the
+// path back.
 void Findings::FindPaused(Scene& scene) {
+  absl::flat_hash_set<std::pair<Addr, Addr>> arrives;
+  for (const Arrival& arrival : scene.picture.arrivals) arrives.emplace(arrival.from, arrival.to);
   std::vector<Observation> seen;
   std::vector<uint32_t> place;
   for (uint32_t i = 0; i < scene.paths.size(); ++i) {
     const PathEvidence& path = scene.picture.paths[scene.paths[i]];
     if (scene.word[i] != Word::kGood || scene.explained[i]) continue;
-    seen.push_back({scene.needs[i], path.host, 1, path.state == PathEvidence::State::kPaused ? 1.0 : 0.0});
+    const bool paused = path.state == PathEvidence::State::kPaused;
+    if (paused && arrives.contains({path.source, path.destination})) continue;
+    seen.push_back({scene.needs[i], path.host, 1, paused ? 1.0 : 0.0});
     place.push_back(i);
   }
   std::vector<Suspect> suspects = Localise(seen, components_, PausedRules());
   for (Suspect& s : suspects) {
+    for (const uint32_t i : s.explains) seen[i].bad = 0;
     for (uint32_t& i : s.explains) i = place[i];
   }
+  for (Suspect& s : LeftInGaps(seen, place)) suspects.push_back(std::move(s));
   FindInGaps(scene, Cause::kClassPaused, suspects);
   for (const Suspect& s : suspects) {
     Suspicion suspicion = Of(scene, Cause::kClassPaused, s);
