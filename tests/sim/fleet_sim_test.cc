@@ -4,8 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_join.h"
 #include "tests/sim/fleet_shapes.h"
@@ -41,6 +45,35 @@ TEST(FleetSim, FaultsAreFoundAndNamedAndLittleElse) {
   EXPECT_GE(found, 0.96 * faults) << why;
   EXPECT_LE(wrong, 0.06 * faults) << why;
   EXPECT_EQ(result.refused, 0U) << "the simulator is wrong";
+}
+
+// Where little can be seen each of these was something else once, or two findings.
+TEST(FleetSim, WhereLittleIsSeenAFaultIsOneFindingToo) {
+  using Kind = FleetFault::Kind;
+  const std::pair<Kind, const char*> cases[] = {
+      {Kind::kCable, "planes"},                // all paths of a core switch cross both of its cables
+      {Kind::kSwitch, "silent tier"},          // its hosts' paths end in silence, dead or not
+      {Kind::kLeafPower, "sparse plan"},       // some of its hosts are asked by nobody outside
+      {Kind::kLeafPower, "one path"},          // not told from its only cable
+      {Kind::kPaused, "one path"},             // both ends' answers stop
+      {Kind::kPaused, "silent tier"},          // one of several switches at the same place
+      {Kind::kPausedNic, "one path"},          // as one direction of its link, until another class answers
+      {Kind::kBeforeStart, "planes"},          // nobody knows what is behind the core
+      {Kind::kBeforeStart, "parallel links"},  // next to one that lives
+      {Kind::kRestart, "parallel links"},      // a path that was never whole beside those that were
+      {Kind::kSwapped, "sparse plan"},         // one of them is traced anew before the other
+      {Kind::kFlapping, "parallel links"},
+  };
+  std::vector<FleetShape> shapes = SmallShapes();
+  for (const auto& [kind, name] : cases) {
+    const auto shape = std::find_if(shapes.begin(), shapes.end(),
+                                    [name = name](const FleetShape& s) { return name == std::string(s.name); });
+    ASSERT_NE(shape, shapes.end()) << name;
+    const FleetSimResult result = SimulateFleet({*shape}, 6, 1001, {static_cast<int>(kind)});
+    EXPECT_TRUE(result.complaints.empty()) << FaultName(kind) << ", " << name << "\n"
+                                           << absl::StrJoin(result.complaints, "\n");
+    EXPECT_EQ(result.by_kind[static_cast<size_t>(kind)].found, 6);
+  }
 }
 
 TEST(FleetSim, AHealthyFleetHasNoFinding) {

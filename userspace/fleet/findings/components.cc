@@ -2,6 +2,7 @@
 #include "userspace/fleet/findings/components.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -47,6 +48,7 @@ Components::Components(const Topology& topology, const std::vector<HostEvidence>
                            .scope = std::move(scope),
                            .links = {link.ids.front()},
                            .at_nic = at_nic,
+                           .between = {link.from, link.to},
                            .nic = link.from < 0 ? link.from_nic : link.to_nic,
                            .own_port = ends[link.port] == 1});
     for (const LinkId& id : link.ids) link_of_[id] = c;
@@ -292,7 +294,8 @@ bool Components::TakeBeyond(const Addr& last, const Addr& destination, std::vect
 
 int32_t Components::AddUnseen(int from, int to) {
   const auto name = [&](int s) { return switch_names_[static_cast<size_t>(s)]; };
-  const int32_t c = Add({.scope = absl::StrCat("link ", name(from), ">", name(to)), .unseen = true});
+  const int32_t c =
+      Add({.scope = absl::StrCat("link ", name(from), ">", name(to)), .unseen = true, .between = {from, to}});
   unseen_between_[{from, to}] = c;
   for (const int s : {from, to}) {
     const int32_t over = FindScope("switch " + name(s));
@@ -324,6 +327,18 @@ std::vector<int32_t> Components::WalkBehind(const PathEvidence& path) {
   if (const auto link = link_of_.find({last, next}); link != link_of_.end()) Take(link->second, need);
   Sort(need);
   return need;
+}
+
+const std::vector<int32_t>& Components::Unproven(const PathEvidence& path) {
+  const std::vector<int32_t>& all = Of(path);
+  if (EndOf(path) < 0 || path.hops->front().is_zero()) return all;
+  const std::pair<uint64_t, std::pair<Addr, Addr>> key{~path.hops_id, {path.source, path.destination}};
+  const auto known = ways_.find(key);
+  if (known != ways_.end()) return known->second;
+  const std::vector<int32_t> lives = WalkReached(path);
+  std::vector<int32_t> rest;
+  std::set_difference(all.begin(), all.end(), lives.begin(), lives.end(), std::back_inserter(rest));
+  return ways_.emplace(key, std::move(rest)).first->second;
 }
 
 int32_t Components::EndOf(const PathEvidence& path) const {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -23,14 +24,15 @@ enum class Part : uint8_t { kLink, kCable, kSwitch, kNic, kHost };
 
 struct Component {
   Part part = Part::kLink;
-  std::string scope;            // as Finding.scope
-  std::string place;            // as Finding.place; "": the scope
-  std::vector<LinkId> links;    // of kLink and kCable
-  bool at_nic = false;          // kLink: one of its ends is a NIC
-  bool gap = false;             // kLink: all between two ports whose switches answer no trace
-  bool unseen = false;          // kLink: between two switches, and no path over it was ever whole
-  Addr nic;                     // kNic, and kLink where it ends at one
-  int32_t host = -1;            // kNic, kHost: place in Picture.hosts, −1 = not known
+  std::string scope;                    // as Finding.scope
+  std::string place;                    // as Finding.place; "": the scope
+  std::vector<LinkId> links;            // of kLink and kCable
+  bool at_nic = false;                  // kLink: one of its ends is a NIC
+  bool gap = false;                     // kLink: all between two ports whose switches answer no trace
+  bool unseen = false;                  // kLink: between two switches, and no path over it was ever whole
+  std::pair<int, int> between{-1, -1};  // kLink: switches, as Topology numbers them; −1: a NIC, or none
+  Addr nic;                             // kNic, and kLink where it ends at one
+  int32_t host = -1;                    // kNic, kHost: place in Picture.hosts, −1 = not known
   bool own_port = true;         // kLink, kCable: no other link ends at its port, so that flows can be kept off it alone
   std::vector<int32_t> inside;  // components that are parts of this one, ascending
 };
@@ -46,10 +48,12 @@ class Components {
   // Those that the path needs, ascending; stays until Trim. Of a path that was never whole: up to where it is cut, and
   // from the switch there to the leaf of its destination, as if that were one link.
   const std::vector<int32_t>& Of(const PathEvidence& path);
-  // Those of a path that is cut now, or was never whole, that answer traces.
+  // Those of a path that is cut now that still answer traces.
   const std::vector<int32_t>& Reached(const PathEvidence& path);
   // The link behind them, which no trace passes; empty: it is not known.
   const std::vector<int32_t>& Behind(const PathEvidence& path);
+  // Those that a path that was never whole needs, but for what answers its traces. Stays until Trim.
+  const std::vector<int32_t>& Unproven(const PathEvidence& path);
   // The switch behind which the trace of a path that was never whole ends; −1: of the others, and where it is not
   // known.
   int32_t EndOf(const PathEvidence& path) const;

@@ -13,8 +13,8 @@ namespace {
 constexpr double kStillDead = 0.3;                       // share of a dead component's paths: fewer, and it ended
 constexpr absl::Duration kSettling = absl::Seconds(60);  // paths come back one by one
 constexpr absl::Duration kStarts = absl::Seconds(10);
-constexpr double kWell = 0.15;                      // of a switch's paths: where more pass it lives
-constexpr absl::Duration kLate = absl::Seconds(1);  // a word of before the death comes so late at most
+constexpr double kWell = 0.15;                            // of a switch's paths: where more pass it lives
+constexpr absl::Duration kLate = absl::Seconds(1);        // a word of before the death comes so late at most
 constexpr absl::Duration kClassShows = absl::Seconds(5);  // until agents know that another class goes through
 constexpr uint32_t kSureHosts = 3, kSurePaths = 4;
 
@@ -288,13 +288,16 @@ bool Findings::IsSure(const Scene& scene, const Suspect& suspect) const {
                      [&](int32_t c) { return lives.contains(c) && lives.at(c).size() >= 2; });
 }
 
-// A part of what is dead, or was a moment ago: its paths come back one by one.
+// A part of what is dead, or was a moment ago: its paths come back one by one. A link that was never seen is the one
+// between the same switches that is known to be dead.
 bool Findings::IsPartOfOpen(int32_t component, int64_t now_ns) const {
+  const Component& c = components_.at(component);
   for (const Cause cause : {Cause::kSwitchDead, Cause::kLinkDead}) {
     for (const Finding& open : ledger_.Open()) {
       const int32_t whole = open.cause == cause ? components_.FindScope(open.scope) : -1;
-      if (whole >= 0 && whole != component && components_.Contains(whole, component) &&
-          ledger_.Lately(cause, open.scope, now_ns, kSettling))
+      if (whole < 0 || whole == component) continue;
+      const bool same = c.unseen && components_.at(whole).between == c.between;
+      if ((same || components_.Contains(whole, component)) && ledger_.Lately(cause, open.scope, now_ns, kSettling))
         return true;
     }
   }

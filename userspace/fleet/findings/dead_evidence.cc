@@ -198,21 +198,21 @@ void Findings::ExplainByOwnWord(Scene& scene, std::vector<Suspect>& suspects) co
   }
 }
 
-// Each path once; of one that is cut, or was never whole, also that what it crosses up to there lives; and of a cut one
-// that the link behind does not.
+// Each path once, of one that was never whole but for what answers its traces; of a cut one also that what it crosses
+// up to there lives, and that the link behind does not.
 std::vector<Observation> Findings::DeadObservations(const Scene& scene) {
   std::vector<Observation> seen;
   seen.reserve(scene.paths.size());
   for (size_t i = 0; i < scene.paths.size(); ++i) {
     const bool bad = scene.word[i] == Word::kBad;
-    seen.push_back({scene.needs[i], scene.path(i).host, scene.word[i] == Word::kNeither ? 0.0 : 1.0, bad ? 1.0 : 0.0});
+    const bool never = bad && scene.path(i).state == State::kNew;
+    seen.push_back({never ? &components_.Unproven(scene.path(i)) : scene.needs[i], scene.path(i).host,
+                    scene.word[i] == Word::kNeither ? 0.0 : 1.0, bad ? 1.0 : 0.0});
   }
   for (size_t i = 0; i < scene.paths.size(); ++i) {
     const PathEvidence& path = scene.path(i);
-    if (scene.word[i] != Word::kBad || path.hops == nullptr || path.hops->empty()) continue;
-    if (path.reached == 0 && !path.hops->back().is_zero()) continue;
+    if (scene.word[i] != Word::kBad || path.hops == nullptr || path.reached == 0) continue;
     seen.push_back({&components_.Reached(path), path.host, 1, 0});
-    if (path.reached == 0) continue;
     if (const std::vector<int32_t>& behind = components_.Behind(path); !behind.empty())
       seen.push_back({&behind, path.host, 1, 1});
   }

@@ -186,6 +186,7 @@ class Findings {
                const EventBook::NicWord& word);
   void FindSlow(Scene& scene);
   void FindClocks(Scene& scene);
+  std::string OpenOrNew(const std::vector<std::string>& ends) const;
   void FindWiring(Scene& scene);
   void FindSlas(Scene& scene);
   void FindStanding(Scene& scene);

@@ -5,6 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "userspace/fleet/findings/scene.h"
 #include "userspace/fleet/findings/settings.h"
 
@@ -258,12 +260,24 @@ void Findings::FindClocks(Scene& scene) {
   }
 }
 
+// Of cables that are put right those that were traced anew already are wrong no more: the others are the same finding.
+std::string Findings::OpenOrNew(const std::vector<std::string>& ends) const {
+  constexpr absl::string_view kAt = "cables at ";
+  for (const Finding& open : ledger_.Open()) {
+    if (open.cause != Cause::kSwapped) continue;
+    const std::vector<std::string> all = absl::StrSplit(absl::StripPrefix(open.scope, kAt), ", ");
+    const auto known = [&](const std::string& end) { return std::find(all.begin(), all.end(), end) != all.end(); };
+    if (std::all_of(ends.begin(), ends.end(), known)) return open.scope;
+  }
+  return absl::StrCat(kAt, absl::StrJoin(ends, ", "));
+}
+
 void Findings::FindWiring(Scene& scene) {
   if (scene.picture.wiring == nullptr) return;
   for (const Miswiring& fault : scene.picture.wiring->faults) {
     std::vector<std::string> ends;
     for (const Addr& end : fault.ends) ends.push_back(end.ToString());
-    Suspicion s{.what = {.cause = Cause::kSwapped, .scope = absl::StrCat("cables at ", absl::StrJoin(ends, ", "))}};
+    Suspicion s{.what = {.cause = Cause::kSwapped, .scope = OpenOrNew(ends)}};
     s.what.evidence = {fault.text};
     Add(scene, std::move(s));
   }

@@ -128,8 +128,8 @@ std::vector<Suspect> Findings::LeftInGaps(const std::vector<Observation>& seen,
 }
 
 // As of dead paths, but of those whose class alone is held up. Flow control holds up what comes towards it, so behind
-// one receiver whole switches may stand: the fewest that explain it. Where a path's probes arrive what is held up is the
-// path back.
+// one receiver whole switches may stand: the fewest that explain it. Where a path's probes arrive what is held up is
+// the path back.
 void Findings::FindPaused(Scene& scene) {
   absl::flat_hash_set<std::pair<Addr, Addr>> arrives;
   for (const Arrival& arrival : scene.picture.arrivals) arrives.emplace(arrival.from, arrival.to);
