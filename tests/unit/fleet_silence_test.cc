@@ -266,6 +266,22 @@ TEST_F(SilenceTest, ANicThatIsDownByItsHostsWordIsOneFinding) {
   EXPECT_THAT(OpenAfter(20), ElementsAre("NIC down: NIC " + fabric_.nic(4).ToString()));
 }
 
+// Its agent ended while it was down, and the next one says nothing of it.
+TEST_F(SilenceTest, WhatAnAgentSaidBeforeItEndedHoldsNoMore) {
+  picture_.hosts[4].run = 1;
+  Silence({4});
+  picture_.events.push_back({.host = "h4",
+                             .type = "nic",
+                             .run = 1,
+                             .time_ns = picture_.now_ns,
+                             .alert = true,
+                             .evidence = {{"nic", "eth0"}, {"carrier", "down"}}});
+  ASSERT_THAT(OpenAfter(20), ElementsAre("NIC down: NIC " + fabric_.nic(4).ToString()));
+  Set(PathEvidence::State::kAlive, All);
+  picture_.hosts[4].run = 2;
+  EXPECT_THAT(OpenAfter(15), IsEmpty());
+}
+
 // Racks of two hosts, both of which fail at once: what still passes says that it is not their leaf.
 class SmallRacks : public FindingsTest {
  protected:

@@ -167,7 +167,7 @@ std::set<Addr> Findings::DownByOwnWord(const Scene& scene) const {
   const Picture& p = scene.picture;
   for (size_t h = 0; h < p.hosts.size(); ++h) {
     const auto book = events_.hosts().find(p.hosts[h].name);
-    if (book == events_.hosts().end() || !scene.host_fresh[h]) continue;
+    if (book == events_.hosts().end() || !scene.host_fresh[h] || !book->second.IsOf(p.hosts[h].run)) continue;
     for (const NicFact& nic : p.hosts[h].nics) {
       if (book->second.nics_down.contains(nic.name) && !nic.address.is_zero()) down.insert(nic.address);
     }

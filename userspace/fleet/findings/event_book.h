@@ -38,6 +38,9 @@ class EventBook {
     std::map<std::string, SlowWord> slow;          // by flow
     std::map<std::string, int64_t> false_tickers;  // by name: since
     std::map<std::string, FlapWord> flapping;      // by where the link ends, or the NIC's name
+
+    // What an agent said before it ended its successor says anew, if it still holds.
+    bool IsOf(uint64_t present) const { return present == 0 || run == present; }
   };
 
   void Take(const HostEvent& event);

@@ -141,7 +141,7 @@ void Findings::FindNics(Scene& scene) {
   for (const Addr& nic : DownByOwnWord(scene)) ++of_leaf[components_.LeafOf(nic)];
   for (size_t h = 0; h < p.hosts.size(); ++h) {
     const auto book = events_.hosts().find(p.hosts[h].name);
-    if (book == events_.hosts().end() || !scene.host_fresh[h]) continue;
+    if (book == events_.hosts().end() || !scene.host_fresh[h] || !book->second.IsOf(p.hosts[h].run)) continue;
     for (const auto& [name, word] : book->second.nics_down) {
       Addr address;
       for (const NicFact& nic : p.hosts[h].nics) {

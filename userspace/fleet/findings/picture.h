@@ -50,6 +50,7 @@ struct NicFact {
 struct HostEvidence {
   std::string name;
   bool connected = false;
+  uint64_t run = 0;          // of its agent; 0 = not known
   int64_t last_seen_ns = 0;  // by the service's clock
   int64_t began_ns = 0;      // by the service's clock: when its agent's present run was heard first
   int64_t newest_ns = 0;     // end of its newest interval

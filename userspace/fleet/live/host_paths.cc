@@ -31,7 +31,7 @@ PathEvidence::State EvidenceOf(const PathSample& sample) {
 }
 
 HostEvidence HostEvidenceOf(const LiveHost& live, absl::Time now) {
-  HostEvidence host{.name = live.host, .connected = live.connected};
+  HostEvidence host{.name = live.host, .connected = live.connected, .run = live.run};
   host.last_seen_ns = absl::ToUnixNanos(live.last_seen);
   host.began_ns = live.run_began == absl::InfinitePast() ? 0 : absl::ToUnixNanos(live.run_began);
   host.newest_ns = live.newest_ns;
