@@ -224,6 +224,23 @@ TEST(Discovery, NativePortsAreTracedOnDemandAndFold) {
   ASSERT_TRUE(d.Fold(0xd001).has_value()) << "and again in each build";
 }
 
+// An agent that starts while one of two uplinks is dead: traces that are cut at its leaf begin as those over the other.
+TEST(Discovery, APathThatWasCutAtTheStartIsFoundWhenItIsMended) {
+  for (const uint32_t salt : {1U, 2U, 3U, 4U}) {
+    TracedFabric f{.spines = 2, .salt = salt, .cut_spines = {1}};
+    Discovery d({}, {});
+    int64_t now = 0;
+    const int first = SimulateDiscovery(d, f, now, 60 * kSecond);
+    ASSERT_TRUE(d.table().valid);
+    EXPECT_EQ((std::set<int>{0}), SpinesOf(d.table(), f)) << "a port that is cut takes another path than this";
+    EXPECT_LT(SimulateDiscovery(d, f, now, 60 * kSecond), first / 4) << "what stays cut is traced seldom";
+    f.cut_spines.clear();
+    SimulateDiscovery(d, f, now, 60 * kSecond);
+    EXPECT_EQ((std::set<int>{0, 1}), SpinesOf(d.table(), f));
+    for (const Path& p : d.table().paths) EXPECT_TRUE(p.known);
+  }
+}
+
 // A queue pair that connects during an outage: its port's hops were cut for as long as the agent ran.
 TEST(Discovery, ANativePortThatWasTracedWhileItsPathWasCutFoldsWhenThatLives) {
   TracedFabric f{.spines = 4};

@@ -323,22 +323,44 @@ void Discovery::FinishDemand(uint16_t port, const Hops& hops, int64_t now_ns) {
     return std::count_if(list.begin(), list.end(), [](const Addr& hop) { return !hop.is_zero(); });
   };
   const Hops* before = HopsOf(port);
-  if (before == nullptr || Conflict(*before, hops) || known(hops) > known(*before)) {
+  const bool more = before != nullptr && known(hops) > known(*before);
+  if (more && !demanded_.contains(port) && !HasGap(hops) && IsNew(hops)) {
+    Restart();  // what was cut then is a path of its own; the table as it is stays usable until then
+    return;
+  }
+  if (before == nullptr || more || Conflict(*before, hops)) {
     results_[port] = hops;
     BuildTable(now_ns);
   }
   NoteUnsure(now_ns);
 }
 
+bool Discovery::IsNew(const Hops& hops) const {
+  return std::none_of(table_.paths.begin(), table_.paths.end(), [&](const Path& p) { return p.hops == hops; });
+}
+
+// Ports whose traces ended before those of the only path that begins so: what lies behind may have been dead then.
+std::set<uint16_t> Discovery::ShortPorts(const std::map<uint16_t, Hops>& certain) const {
+  std::set<uint16_t> ports;
+  for (const uint16_t port : candidates_) {
+    const auto traced = results_.find(port);
+    const auto whole = certain.find(port);
+    if (ports.size() < kMaxCutPaths && traced != results_.end() && whole != certain.end() &&
+        traced->second.size() < whole->second.size())
+      ports.insert(port);
+  }
+  return ports;
+}
+
 void Discovery::NoteUnsure(int64_t now_ns) {
   const std::map<uint16_t, Hops> certain = CertainHops(results_);
-  const auto unsure = [&](uint16_t port) {
-    return !NothingAnswers() && demanded_.contains(port) && results_.contains(port) && !certain.contains(port);
-  };
-  std::erase_if(unsure_, [&](const auto& again) { return !unsure(again.first); });
+  std::set<uint16_t> ports;
+  if (!NothingAnswers()) ports = ShortPorts(certain);
   for (const uint16_t port : demanded_) {
-    if (unsure(port)) unsure_.try_emplace(port, Verify{now_ns + HurriedNs(), 2 * HurriedNs()});
+    if (!NothingAnswers() && results_.contains(port) && !certain.contains(port)) ports.insert(port);
   }
+  std::erase_if(unsure_, [&](const auto& again) { return !ports.contains(again.first); });
+  for (const uint16_t port : ports) unsure_.try_emplace(port, Verify{now_ns + HurriedNs(), 2 * HurriedNs()});
 }
 
 void Discovery::BeginSelfTest() {
@@ -396,8 +418,8 @@ void Discovery::BuildTable(int64_t now_ns) {
       const bool chosen = std::find(candidates_.begin(), candidates_.end(), port) != candidates_.end();
       const bool usable = chosen && (HasGap(result->second) || ++cut <= kMaxCutPaths);
       if (usable) unknown.push_back({port, result->second, false, now_ns});
-    } else if (port_of.contains(it->second)) {
-      continue;
+    } else if (port_of.contains(it->second) || result->second != it->second) {
+      continue;  // of a shorter trace it is not known that it takes this path
     } else if (static_cast<int>(port_of.size()) < options_.max_paths) {
       port_of.emplace(it->second, port);
       next.paths.push_back({port, it->second, true, now_ns});

@@ -157,6 +157,8 @@ class Discovery {
   void Finish(uint16_t port, const Trace& trace, int64_t now_ns);
   void FinishVerify(uint16_t port, const Hops& hops, int64_t now_ns);
   void FinishDemand(uint16_t port, const Hops& hops, int64_t now_ns);
+  bool IsNew(const Hops& hops) const;
+  std::set<uint16_t> ShortPorts(const std::map<uint16_t, Hops>& certain) const;
   void NoteUnsure(int64_t now_ns);
   void BeginSelfTest();
   void FinishSelfTest();
@@ -187,7 +189,8 @@ class Discovery {
   std::map<uint16_t, Hops> results_;   // of this build
   std::map<uint16_t, uint16_t> fold_;  // traced port → port of its path
   std::map<uint16_t, Verify> verify_;  // port of a path → when to trace it again
-  // Demanded ports whose hops are not known in full, as where something on their way was dead then: likewise.
+  // Ports whose hops are not known in full, as where something on their path was dead then: likewise. All that are
+  // demanded, and some of the candidates.
   std::map<uint16_t, Verify> unsure_;
   int depth_ = 0;     // largest TTL that was answered in this build
   int finished_ = 0;  // traces finished in this build
