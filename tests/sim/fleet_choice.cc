@@ -12,6 +12,8 @@ using Kind = FleetFault::Kind;
 
 FleetFault FleetWorld::Choose(Kind kind) { return FleetChoice(*this).Choose(kind); }
 
+std::vector<FleetFault> FleetWorld::ChooseUplinks() { return FleetChoice(*this).ChooseUplinks(); }
+
 FleetChoice::FleetChoice(FleetWorld& world) : world_(world), topology_(*world.service().picture().topology) {}
 
 bool FleetChoice::BetweenSwitches(int e) const {
@@ -105,6 +107,20 @@ void FleetChoice::ChooseCable(FleetFault& f) {
   const int e = PickEdge(false);
   f.edges = {e, EdgeAt(e).back};
   f.scopes = CableScopes(e);
+}
+
+std::vector<FleetFault> FleetChoice::ChooseUplinks() {
+  const int e = PickEdge(true);
+  const auto at_nic = std::find_if(world_.fabric_.nics.begin(), world_.fabric_.nics.end(), [&](const auto& nic) {
+    return nic.leaf == EdgeAt(e).from || nic.leaf == EdgeAt(e).to;
+  });
+  const int leaf = at_nic == world_.fabric_.nics.end() ? world_.fabric_.nics[0].leaf : at_nic->leaf;
+  std::vector<FleetFault> uplinks;
+  for (int up = 0; up < static_cast<int>(world_.fabric_.edges.size()); ++up) {
+    if (EdgeAt(up).from != leaf || !BetweenSwitches(up)) continue;
+    uplinks.push_back({.kind = Kind::kUplinks, .edges = {up, EdgeAt(up).back}, .scopes = CableScopes(up)});
+  }
+  return uplinks;
 }
 
 void FleetChoice::AddSwitch(int node, FleetFault& f) const {

@@ -15,6 +15,7 @@ class FleetChoice {
  public:
   explicit FleetChoice(FleetWorld& world);
   FleetFault Choose(FleetFault::Kind kind);
+  std::vector<FleetFault> ChooseUplinks();
 
  private:
   using Edge = FleetFabric::Edge;

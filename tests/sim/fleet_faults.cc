@@ -43,13 +43,18 @@ const char* FaultName(Kind kind) {
                                     "half of agents restart",
                                     "two at once",
                                     "cable flapping",
-                                    "NIC's cable flapping"};
+                                    "NIC's cable flapping",
+                                    "two racks' power",
+                                    "uplinks one by one"};
   return kNames[static_cast<int>(kind)];
 }
 
 bool Applies(Kind kind, const FleetShape& shape) {
   if (kind == Kind::kSwapped) return shape.planned && !shape.loopback && shape.Answers() && shape.spines > 1;
   if (kind == Kind::kRail) return shape.rails > 1;
+  // Of rails one leaf is not a rack; what nobody within a rack asks, or silent switches hide, cannot be told apart.
+  if (kind == Kind::kTwoRacks) return shape.rails == 1 && shape.spines > 1 && shape.Answers();
+  if (kind == Kind::kUplinks) return shape.peers >= 6 && shape.spines > 1 && shape.rails == 1 && shape.Answers();
   return true;
 }
 

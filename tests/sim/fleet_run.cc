@@ -13,7 +13,7 @@ namespace {
 
 using Kind = FleetFault::Kind;
 using fleet::Cause;
-constexpr int kWarmS = 25, kEndS = 45;
+constexpr int kWarmS = 25, kEndS = 45, kApartS = 15;
 constexpr size_t kMostComplaints = 40, kMostOneOf = 4;
 
 int SecondsOf(Kind kind) {
@@ -117,12 +117,22 @@ void FleetRun::ChooseTwo() {
   faults_ = {{one}, {two}};
 }
 
+void FleetRun::ChooseTwoRacks() {
+  FleetFault one = world_->Choose(Kind::kLeafPower), two = one;
+  for (int tries = 0; tries < 1000 && two.hosts == one.hosts; ++tries) two = world_->Choose(Kind::kLeafPower);
+  faults_ = {{one}, {two}};
+}
+
 void FleetRun::Choose(Kind kind) {
   world_ = std::make_unique<FleetWorld>(shape_, seed_);
   what_ = FaultName(kind);
   Pass(kWarmS);
   if (kind == Kind::kTwo) {
     ChooseTwo();
+  } else if (kind == Kind::kTwoRacks) {
+    ChooseTwoRacks();
+  } else if (kind == Kind::kUplinks) {
+    for (FleetFault& fault : world_->ChooseUplinks()) faults_.push_back({std::move(fault)});
   } else {
     faults_ = {{world_->Choose(kind)}};
   }
@@ -147,7 +157,10 @@ FleetSimResult FleetRun::Do(Kind kind) {
     seen_.clear();
     begun_ns_ = world_->now_ns();
   }
-  for (const Known& k : faults_) world_->Begin(k.fault);
+  for (const Known& k : faults_) {
+    world_->Begin(k.fault);
+    if (kind == Kind::kUplinks) Pass(kApartS);
+  }
   Pass(SecondsOf(kind));
   Judge(kind);
   for (const Known& k : faults_) world_->End(k.fault);

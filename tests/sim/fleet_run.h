@@ -28,6 +28,7 @@ class FleetRun {
   };
   void Choose(FleetFault::Kind kind);
   void ChooseTwo();
+  void ChooseTwoRacks();
   void Pass(int seconds);
   void Take(const fleet::Finding& finding);
   bool Names(const FleetFault& fault, const fleet::Finding& finding) const;

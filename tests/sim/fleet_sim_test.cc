@@ -62,6 +62,9 @@ TEST(FleetSim, WhereLittleIsSeenAFaultIsOneFindingToo) {
       {Kind::kBeforeStart, "parallel links"},  // next to one that lives
       {Kind::kRestart, "parallel links"},      // a path that was never whole beside those that were
       {Kind::kSwapped, "sparse plan"},         // one of them is traced anew before the other
+      {Kind::kTwoRacks, "two tiers"},          // who is left sees all of its own cables dead
+      {Kind::kUplinks, "two tiers"},           // the last one looks as if the leaf had died
+      {Kind::kCableFlaps, "silent tier"},
       {Kind::kFlapping, "parallel links"},
   };
   std::vector<FleetShape> shapes = SmallShapes();
@@ -72,7 +75,8 @@ TEST(FleetSim, WhereLittleIsSeenAFaultIsOneFindingToo) {
     const FleetSimResult result = SimulateFleet({*shape}, 6, 1001, {static_cast<int>(kind)});
     EXPECT_TRUE(result.complaints.empty()) << FaultName(kind) << ", " << name << "\n"
                                            << absl::StrJoin(result.complaints, "\n");
-    EXPECT_EQ(result.by_kind[static_cast<size_t>(kind)].found, 6);
+    const FleetScore& score = result.by_kind[static_cast<size_t>(kind)];
+    EXPECT_EQ(score.found, score.faults) << FaultName(kind) << ", " << name;
   }
 }
 

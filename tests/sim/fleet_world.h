@@ -52,9 +52,11 @@ struct FleetFault {
     kHalfRestart,
     kTwo,
     kCableFlaps,
-    kNicFlaps
+    kNicFlaps,
+    kTwoRacks,
+    kUplinks
   };
-  static constexpr int kKinds = 28;
+  static constexpr int kKinds = 30;
   Kind kind = Kind::kNone;
   std::set<int> edges;  // directed, that it concerns
   double loss = 1;      // on them
@@ -82,6 +84,7 @@ class FleetWorld {
 
   // A fault of this kind at a place that at least three hosts' paths see. After a look.
   FleetFault Choose(FleetFault::Kind kind);
+  std::vector<FleetFault> ChooseUplinks();  // each cable from one leaf to other switches
   void Begin(const FleetFault& fault) { Apply(fault, true); }
   void End(const FleetFault& fault) { Apply(fault, false); }
   // An interval of probes passes. Whether the service would look.

@@ -120,6 +120,16 @@ void Components::NamePlaces(const Topology& topology, const std::vector<HostEvid
   }
 }
 
+std::vector<int32_t> Components::AtEnd(const Addr& nic) {
+  std::vector<int32_t> need;
+  Take(NicAt(nic), need);
+  const int leaf = LeafOf(nic);
+  const int32_t c = leaf < 0 ? -1 : FindScope("switch " + switch_names_[static_cast<size_t>(leaf)]);
+  if (c >= 0) need.push_back(c);
+  Sort(need);
+  return need;
+}
+
 int32_t Components::CableOf(int32_t link) const {
   const auto over = over_.find(link);
   if (over == over_.end()) return -1;
@@ -294,8 +304,10 @@ bool Components::TakeBeyond(const Addr& last, const Addr& destination, std::vect
 
 int32_t Components::AddUnseen(int from, int to) {
   const auto name = [&](int s) { return switch_names_[static_cast<size_t>(s)]; };
-  const int32_t c =
-      Add({.scope = absl::StrCat("link ", name(from), ">", name(to)), .unseen = true, .between = {from, to}});
+  const int32_t c = Add({.scope = absl::StrCat("link ", name(from), ">", name(to)),
+                         .unseen = true,
+                         .between = {from, to},
+                         .own_port = false});
   unseen_between_[{from, to}] = c;
   for (const int s : {from, to}) {
     const int32_t over = FindScope("switch " + name(s));

@@ -54,6 +54,7 @@ class Components {
   const std::vector<int32_t>& Behind(const PathEvidence& path);
   // Those that a path that was never whole needs, but for what answers its traces. Stays until Trim.
   const std::vector<int32_t>& Unproven(const PathEvidence& path);
+  std::vector<int32_t> AtEnd(const Addr& nic);  // the NIC, its host and its leaf, as far as they are known, ascending
   // The switch behind which the trace of a path that was never whole ends; −1: of the others, and where it is not
   // known.
   int32_t EndOf(const PathEvidence& path) const;

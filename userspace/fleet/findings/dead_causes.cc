@@ -16,6 +16,7 @@ constexpr absl::Duration kStarts = absl::Seconds(10);
 constexpr double kWell = 0.15;                            // of a switch's paths: where more pass it lives
 constexpr absl::Duration kLate = absl::Seconds(1);        // a word of before the death comes so late at most
 constexpr absl::Duration kClassShows = absl::Seconds(5);  // until agents know that another class goes through
+constexpr absl::Duration kDecides = absl::Seconds(3);  // until hosts behind a dead leaf would say that they are cut off
 constexpr uint32_t kSureHosts = 3, kSurePaths = 4;
 
 }  // namespace
@@ -38,19 +39,26 @@ std::vector<Suspect> Findings::LocaliseDead(const std::vector<Observation>& seen
     for (uint32_t& i : s.explains) i = place[i];
     std::erase_if(s.explains, [&](uint32_t i) { return i >= paths; });
     s.paths_bad = static_cast<uint32_t>(s.explains.size());
+    std::set<uint32_t> hosts;
+    for (const uint32_t i : s.explains) hosts.insert(seen[i].host);
+    s.hosts_bad = static_cast<uint32_t>(hosts.size());
   }
   std::erase_if(suspects, [](const Suspect& s) { return s.explains.empty(); });
   return suspects;
 }
 
 // Switches over which something passes, by what two hosts said after the newest death there: paths between hosts behind
-// it, which cross nothing else, or a good part of all.
+// it, which cross nothing else, or a good part of all. Where nothing else passes what hosts behind it said before
+// counts when they had the time to say that it holds no more; until then it is not decided.
 void Findings::FindLiving(const Scene& scene) {
   living_.clear();
+  undecided_.clear();
   struct Over {
-    int64_t died_ns = 0;
+    std::map<uint32_t, int64_t> died_by_host;
+    int64_t died_ns = 0;  // as two of them say
     size_t bad = 0, well = 0;
-    std::set<uint32_t> hosts, inside;  // who says so; of paths that cross nothing else
+    std::set<uint32_t> hosts, inside;    // who says so; of paths that cross nothing else
+    std::set<uint32_t> through, before;  // at any time: of paths that cross others, too; of those that do not
   };
   std::map<int32_t, Over> switches;
   const auto over = [&](size_t i) {
@@ -63,17 +71,20 @@ void Findings::FindLiving(const Scene& scene) {
   for (size_t i = 0; i < scene.paths.size(); ++i) {
     if (scene.word[i] != Word::kBad) continue;
     for (const int32_t c : over(i)) {
-      switches[c].died_ns = std::max(switches[c].died_ns, scene.SinceNs(i));
+      int64_t& died_ns = switches[c].died_by_host[scene.path(i).host];
+      died_ns = std::max(died_ns, scene.SinceNs(i));
       ++switches[c].bad;
     }
   }
+  for (auto& [c, s] : switches) s.died_ns = SecondNewest(s.died_by_host);
   for (size_t i = 0; i < scene.paths.size() && !switches.empty(); ++i) {
     if (scene.word[i] != Word::kGood) continue;
     const std::vector<int32_t> crossed = over(i);
     for (const int32_t c : crossed) {
       const auto at = switches.find(c);
-      if (at == switches.end() || scene.path(i).time_ns < at->second.died_ns + absl::ToInt64Nanoseconds(kLate))
-        continue;
+      if (at == switches.end()) continue;
+      (crossed.size() == 1 ? at->second.before : at->second.through).insert(scene.path(i).host);
+      if (scene.path(i).time_ns < at->second.died_ns + absl::ToInt64Nanoseconds(kLate)) continue;
       ++at->second.well;
       at->second.hosts.insert(scene.path(i).host);
       if (crossed.size() == 1) at->second.inside.insert(scene.path(i).host);
@@ -81,8 +92,20 @@ void Findings::FindLiving(const Scene& scene) {
   }
   for (const auto& [c, s] : switches) {
     const bool much = s.hosts.size() >= 2 && static_cast<double>(s.well) > kWell * static_cast<double>(s.well + s.bad);
-    if (much || s.inside.size() >= 2) living_.insert(c);
+    const bool early = s.through.size() < 2 && s.before.size() >= 2;
+    const bool decided = absl::Nanoseconds(scene.picture.now_ns - s.died_ns) >= kDecides;
+    if (much || s.inside.size() >= 2 || (early && decided)) living_.insert(c);
+    if (early && !decided && !living_.contains(c)) undecided_.insert(c);
   }
+}
+
+void Findings::HoldUndecided(Scene& scene, std::vector<Suspect>& suspects) const {
+  std::erase_if(suspects, [&](const Suspect& s) {
+    const auto holds = [&](int32_t c) { return components_.Contains(c, s.component); };
+    if (std::none_of(undecided_.begin(), undecided_.end(), holds)) return false;
+    for (const uint32_t i : s.explains) scene.explained[i] = true;
+    return true;
+  });
 }
 
 void Findings::FindDead(Scene& scene) {
@@ -109,6 +132,7 @@ void Findings::FindDead(Scene& scene) {
   DeathAround(scene, suspects);
   LeaveOut(scene, suspects);
   ExplainByOwnWord(scene, suspects);
+  HoldUndecided(scene, suspects);
   for (const Suspect& s : suspects) {
     scene.dead.push_back(s.component);
     for (const uint32_t i : s.explains) scene.explained[i] = true;
@@ -288,6 +312,13 @@ bool Findings::IsSure(const Scene& scene, const Suspect& suspect) const {
                      [&](int32_t c) { return lives.contains(c) && lives.at(c).size() >= 2; });
 }
 
+// Of a cable that is not known any more, since one of its directions was last traced by an agent that ended.
+bool Findings::EndsAtPortOf(const Component& c, const Finding& open) {
+  return c.part == Part::kLink && !c.links.empty() &&
+         std::any_of(open.links.begin(), open.links.end(),
+                     [&](const LinkId& link) { return link.second == c.links[0].second; });
+}
+
 // A part of what is dead, or was a moment ago: its paths come back one by one. A link that was never seen is the one
 // between the same switches that is known to be dead.
 bool Findings::IsPartOfOpen(int32_t component, int64_t now_ns) const {
@@ -295,10 +326,10 @@ bool Findings::IsPartOfOpen(int32_t component, int64_t now_ns) const {
   for (const Cause cause : {Cause::kSwitchDead, Cause::kLinkDead}) {
     for (const Finding& open : ledger_.Open()) {
       const int32_t whole = open.cause == cause ? components_.FindScope(open.scope) : -1;
-      if (whole < 0 || whole == component) continue;
-      const bool same = c.unseen && components_.at(whole).between == c.between;
-      if ((same || components_.Contains(whole, component)) && ledger_.Lately(cause, open.scope, now_ns, kSettling))
-        return true;
+      if (open.cause != cause || whole == component) continue;
+      const bool same = c.unseen && whole >= 0 && components_.at(whole).between == c.between;
+      const bool part = whole >= 0 ? components_.Contains(whole, component) : EndsAtPortOf(c, open);
+      if ((same || part) && ledger_.Lately(cause, open.scope, now_ns, kSettling)) return true;
     }
   }
   return false;

@@ -14,6 +14,7 @@ using State = PathEvidence::State;
 
 // What a living agent sees of its own NICs' silence it reports within so much.
 constexpr absl::Duration kOwnWord = absl::Milliseconds(1500);
+constexpr absl::Duration kOwnComplaint = absl::Seconds(1);  // who says so of silence that began about then speaks
 
 int64_t Ns(absl::Duration d) { return absl::ToInt64Nanoseconds(d); }
 
@@ -71,30 +72,41 @@ void Findings::Weigh(Scene& scene) {
   }
 }
 
-// Where few or none have paths to each host: those of a rack of which all that others ask for are dead share the word
-// of all who ask. What they said of each other before is no proof.
+// Racks that others find dead, and that said nothing since. Where few or none have paths to each host, those of a rack
+// share the word of all who ask. What dark racks said of each other before is no proof.
 void Findings::FindDarkRacks(const Scene& scene, size_t wanted, std::map<int32_t, Unreached>& by) const {
   const Picture& p = scene.picture;
   std::vector<int> leaf_of;
   for (const HostEvidence& host : p.hosts)
     leaf_of.push_back(host.nics.empty() ? -1 : components_.LeafOf(host.nics.front().address));
   std::map<int, Unreached> racks;
+  std::map<int, std::map<uint32_t, int64_t>> since;   // by leaf, by teller
+  std::vector<int64_t> complains_ns(p.hosts.size());  // of a silence that began then
   for (size_t i = 0; i < scene.paths.size(); ++i) {
     const uint32_t teller = scene.path(i).host;
     const int leaf = components_.LeafOf(scene.path(i).destination);
+    if (scene.word[i] == Word::kBad || scene.path(i).state == State::kSilent)
+      complains_ns[teller] = std::max(complains_ns[teller], scene.SinceNs(i));
     if (scene.word[i] != Word::kBad || leaf < 0 || leaf == leaf_of[teller]) continue;
     racks[leaf].hosts.insert(teller);
-    racks[leaf].since_ns = std::max(racks[leaf].since_ns, scene.SinceNs(i));
+    int64_t& its_ns = since[leaf][teller];
+    its_ns = std::max(its_ns, scene.SinceNs(i));
+  }
+  for (auto& [leaf, rack] : racks) rack.since_ns = SecondNewest(since[leaf]);
+  const auto spoke = [&](size_t host, int64_t since_ns) {
+    return p.hosts[host].last_seen_ns > since_ns + Ns(kOwnWord) || complains_ns[host] > since_ns - Ns(kOwnComplaint);
+  };
+  std::erase_if(racks, [&](const auto& rack) { return rack.second.hosts.size() < wanted; });
+  for (size_t h = 0; h < p.hosts.size(); ++h) {
+    const auto own = racks.find(leaf_of[h]);
+    if (own != racks.end() && spoke(h, own->second.since_ns)) racks.erase(own);
   }
   for (size_t i = 0; i < scene.paths.size() && !racks.empty(); ++i) {
-    if (scene.word[i] != Word::kGood) continue;
     const uint32_t teller = scene.path(i).host;
     const auto rack = racks.find(components_.LeafOf(scene.path(i).destination));
-    if (rack == racks.end()) continue;
-    if (leaf_of[teller] != rack->first || p.hosts[teller].last_seen_ns > rack->second.since_ns + Ns(kOwnWord))
-      racks.erase(rack);
+    if (scene.word[i] != Word::kGood || rack == racks.end()) continue;
+    if (!racks.contains(leaf_of[teller]) || scene.SaidNs(i) > rack->second.since_ns + Ns(kOwnWord)) racks.erase(rack);
   }
-  std::erase_if(racks, [&](const auto& rack) { return rack.second.hosts.size() < wanted; });
   for (size_t h = 0; h < p.hosts.size(); ++h) {
     const auto dark = [&](const NicFact& nic) { return racks.contains(components_.LeafOf(nic.address)); };
     if (leaf_of[h] >= 0 && std::all_of(p.hosts[h].nics.begin(), p.hosts[h].nics.end(), dark))
@@ -200,7 +212,7 @@ void Findings::ExplainByOwnWord(Scene& scene, std::vector<Suspect>& suspects) co
 
 // Each path once, of one that was never whole but for what answers its traces; of a cut one also that what it crosses
 // up to there lives, and that the link behind does not.
-std::vector<Observation> Findings::DeadObservations(const Scene& scene) {
+std::vector<Observation> Findings::DeadObservations(Scene& scene) {
   std::vector<Observation> seen;
   seen.reserve(scene.paths.size());
   for (size_t i = 0; i < scene.paths.size(); ++i) {
@@ -215,6 +227,13 @@ std::vector<Observation> Findings::DeadObservations(const Scene& scene) {
     seen.push_back({&components_.Reached(path), path.host, 1, 0});
     if (const std::vector<int32_t>& behind = components_.Behind(path); !behind.empty())
       seen.push_back({&behind, path.host, 1, 1});
+  }
+  for (size_t h = 0; h < scene.picture.hosts.size(); ++h) {
+    if (scene.unreached_ns[h] == 0) continue;
+    for (const NicFact& nic : scene.picture.hosts[h].nics) {
+      scene.silent_needs.push_back(components_.AtEnd(nic.address));
+      seen.push_back({&scene.silent_needs.back(), static_cast<uint32_t>(h), 1, 1});
+    }
   }
   return seen;
 }

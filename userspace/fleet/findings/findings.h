@@ -66,6 +66,7 @@ class Findings {
   void Resume(const Finding& finding, int64_t now_ns) { ledger_.Resume(finding, now_ns); }
   const std::set<std::string>& distrusted() const { return distrusted_; }  // hosts, as of the last picture
   std::set<int32_t> living_;                                               // switches that hosts behind them vouch for
+  std::set<int32_t> undecided_;  // switches that hosts behind them may still say to be dead
 
  private:
   // Losses of a path, fading.
@@ -97,7 +98,7 @@ class Findings {
   void FindDarkRacks(const Scene& scene, size_t wanted, std::map<int32_t, Unreached>& by) const;
   std::set<Addr> DownByOwnWord(const Scene& scene) const;
   void ExplainByOwnWord(Scene& scene, std::vector<Suspect>& suspects) const;
-  std::vector<Observation> DeadObservations(const Scene& scene);
+  std::vector<Observation> DeadObservations(Scene& scene);
   // dead_causes.cc
   std::vector<Suspect> LocaliseDead(const std::vector<Observation>& seen, size_t paths, bool nic_links = false) const;
   void SplitRacks(Scene& scene, std::vector<Suspect>& suspects) const;
@@ -110,10 +111,12 @@ class Findings {
   static uint32_t OverIt(const Scene& scene, int32_t component);
   void ExplainByThePast(Scene& scene);
   void LeaveOut(Scene& scene, std::vector<Suspect>& suspects) const;
+  static bool EndsAtPortOf(const Component& c, const Finding& open);
   bool IsPartOfOpen(int32_t component, int64_t now_ns) const;
   void ExplainHostsBehind(Scene& scene, const Suspect& suspect, Suspicion& s) const;
   void ExplainHostsOf(Scene& scene, int32_t leaf, Suspicion& s) const;
   void FindLiving(const Scene& scene);
+  void HoldUndecided(Scene& scene, std::vector<Suspect>& suspects) const;
   static bool OtherWayArrives(const Scene& scene, const Component& link);
   std::vector<Suspect> OwnLinks(const Scene& scene, const std::vector<Observation>& seen) const;
   void FindOwnLinks(const Scene& scene, std::vector<Observation> seen, std::vector<Suspect>& suspects) const;

@@ -72,8 +72,10 @@ void Findings::FindGone(Scene& scene) {
     const HostEvidence& host = p.hosts[h];
     const int64_t silent_ns = p.now_ns - host.last_seen_ns;
     if (host.connected || absl::Nanoseconds(silent_ns) < rules_.agent_gone) continue;
+    // Its NIC answers before its agent starts.
+    const bool boots = ledger_.Lately(Cause::kHostDown, "host " + host.name, p.now_ns, rules_.agent_gone);
+    if (boots || scene.explained_hosts.contains(host.name)) continue;
     names.insert(host.name);
-    if (scene.explained_hosts.contains(host.name)) continue;
     Suspicion s{.what = {.cause = Cause::kAgentGone, .scope = "host " + host.name}};
     s.what.start_ns = host.last_seen_ns;
     s.what.hosts = {host.name};
