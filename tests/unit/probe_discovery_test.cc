@@ -177,16 +177,26 @@ TEST(Discovery, ASilentlyDeadSpineIsNoReasonToRebuild) {
   d.TakeEvents();
   f.cut_spines = {1};
   SimulateDiscovery(d, f, now, 100 * kSecond);
-  EXPECT_TRUE(d.TakeEvents().empty());
+  const std::vector<DiscoveryEvent> events = d.TakeEvents();
+  EXPECT_EQ(events.size(), 1U);
+  EXPECT_EQ(Count(events, DiscoveryEvent::Kind::kCut), 1) << "where it is cut is told once";
   EXPECT_TRUE(d.table().valid);
   for (const Path& p : d.table().paths) {
     const int64_t age = now - p.verified_ns;
     if (f.SpineOf(p.port) == 1) {
       EXPECT_GT(age, 90 * kSecond) << "its age shows";
+      ASSERT_NE(d.CutOf(p.port), nullptr);
+      EXPECT_EQ(*d.CutOf(p.port), Hops(p.hops.begin(), p.hops.begin() + 1));
+      EXPECT_EQ(*d.HopsOf(p.port), p.hops);
     } else {
       EXPECT_LT(age, 32 * kSecond);
+      EXPECT_EQ(d.CutOf(p.port), nullptr);
     }
   }
+  f.cut_spines.clear();
+  SimulateDiscovery(d, f, now, 100 * kSecond);
+  EXPECT_EQ(Count(d.TakeEvents(), DiscoveryEvent::Kind::kCut), 1);
+  for (const Path& p : d.table().paths) EXPECT_EQ(d.CutOf(p.port), nullptr);
 }
 
 TEST(Discovery, BuiltWhileASpineIsCutItTakesFewSlotsAndHealsLater) {

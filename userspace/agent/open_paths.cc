@@ -91,6 +91,7 @@ absl::Status Agent::OpenProbes() {
        .on_invalid = [this](uint32_t pair,
                             const probe::DiscoveryEvent& event) { fabric_news_->OnInvalid(pair, event); },
        .on_hashing = [this](uint32_t pair, probe::Hashing hashing) { fabric_news_->OnHashing(pair, hashing); },
+       .on_cut = [this] { silence_changes_.fetch_add(1, std::memory_order_relaxed); },
        .on_slots = [this](uint32_t pair,
                           const probe::SlotUpdate& update) { fabric_news_->OnSlotUpdate(pair, update); }});
   if (!engine.ok()) return engine.status();

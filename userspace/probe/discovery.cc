@@ -38,6 +38,7 @@ void Discovery::Restart() {
   results_.clear();
   verify_.clear();
   unsure_.clear();
+  cut_.clear();
   repeats_.Cancel();
   depth_ = 0;
   finished_ = 0;
@@ -306,8 +307,8 @@ void Discovery::FinishVerify(uint16_t port, const Hops& hops, int64_t now_ns) {
     return;
   }
   if (path->known) {
-    if (hops == path->hops)
-      path->verified_ns = now_ns;  // less than before: its age grows, nothing is known to be wrong
+    if (hops == path->hops) path->verified_ns = now_ns;  // less than before: its age grows, and it may be cut there
+    NoteCut(port, !HasGap(hops) && hops.size() < path->hops.size() ? hops : Hops());
   } else if (path->hops.empty() && !hops.empty()) {
     Restart();  // switches that were silent answer now; the table as it is stays usable until then
   } else if (!HasGap(hops)) {
@@ -315,6 +316,16 @@ void Discovery::FinishVerify(uint16_t port, const Hops& hops, int64_t now_ns) {
     BuildTable(now_ns);
   }
   LookForCalm();
+}
+
+void Discovery::NoteCut(uint16_t port, const Hops& hops) {
+  const auto before = cut_.find(port);
+  if (before == cut_.end() ? hops.empty() : before->second == hops) return;
+  if (hops.empty())
+    cut_.erase(before);
+  else
+    cut_[port] = hops;
+  events_.push_back({DiscoveryEvent::Kind::kCut, port, {}, hops});
 }
 
 // What was traced while its path was cut is traced again until its hops are whole. Less than before is no news.
@@ -532,6 +543,11 @@ bool Discovery::EndsAtLastSwitch(uint16_t port) const {
 const Hops* Discovery::HopsOf(uint16_t port) const {
   const auto it = results_.find(port);
   return it == results_.end() ? nullptr : &it->second;
+}
+
+const Hops* Discovery::CutOf(uint16_t port) const {
+  const auto cut = cut_.find(port);
+  return cut == cut_.end() ? nullptr : &cut->second;
 }
 
 }  // namespace cw::probe

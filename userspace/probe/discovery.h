@@ -78,6 +78,7 @@ struct DiscoveryEvent {
     kTraced,   // a port traced on demand: Fold() knows it now
     kHashing,  // hashing() has changed
     kCalm,     // InMotion() is over
+    kCut,      // a trace of this path's port ends before its hops do, or no longer: NewestOf() has it
   };
   Kind kind = Kind::kTable;
   uint16_t port = 0;
@@ -110,6 +111,8 @@ class Discovery {
   // The port of the path that a traced port takes; nullopt: not traced, hops unknown, or not in the table.
   std::optional<uint16_t> Fold(uint16_t port) const;
   const Hops* HopsOf(uint16_t port) const;  // nullptr: not traced
+  // What its newest trace saw, where that is less than HopsOf: its path is cut behind them, or an answer was lost.
+  const Hops* CutOf(uint16_t port) const;  // nullptr: nothing is lacking
   // Its hops are whole as far as traces can tell: those of a path that is known, none of the pair's is longer, and the
   // TTL behind the last was tried and is silent. Where nothing gets through it looks the same: end_proof.h.
   bool EndsAtLastSwitch(uint16_t port) const;
@@ -156,6 +159,7 @@ class Discovery {
   void FinishTraces(int64_t now_ns);
   void Finish(uint16_t port, const Trace& trace, int64_t now_ns);
   void FinishVerify(uint16_t port, const Hops& hops, int64_t now_ns);
+  void NoteCut(uint16_t port, const Hops& hops);  // none: it is whole
   void FinishDemand(uint16_t port, const Hops& hops, int64_t now_ns);
   bool IsNew(const Hops& hops) const;
   std::set<uint16_t> ShortPorts(const std::map<uint16_t, Hops>& certain) const;
@@ -187,6 +191,7 @@ class Discovery {
   std::map<uint16_t, Trace> active_;
   std::set<uint16_t> demanded_;        // native ports: traced in each build
   std::map<uint16_t, Hops> results_;   // of this build
+  std::map<uint16_t, Hops> cut_;       // ports of paths: the newest trace, where it saw less than the results
   std::map<uint16_t, uint16_t> fold_;  // traced port → port of its path
   std::map<uint16_t, Verify> verify_;  // port of a path → when to trace it again
   // Ports whose hops are not known in full, as where something on their path was dead then: likewise. All that are

@@ -178,6 +178,9 @@ void Engine::OnDiscovery(uint32_t pair, const DiscoveryEvent& event) {
     case DiscoveryEvent::Kind::kHashing:
       if (callbacks_.on_hashing) callbacks_.on_hashing(pair, paths_->Find(pair)->hashing());
       return;
+    case DiscoveryEvent::Kind::kCut:
+      if (callbacks_.on_cut) callbacks_.on_cut();
+      return;
     case DiscoveryEvent::Kind::kTable:
       break;
   }

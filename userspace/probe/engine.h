@@ -39,6 +39,7 @@ struct EngineCallbacks {
   std::function<void(uint32_t pair, const DiscoveryEvent& event)> on_invalid;
   // What the self-test says of the pair's fabric has changed.
   std::function<void(uint32_t pair, Hashing hashing)> on_hashing;
+  std::function<void()> on_cut;  // a path's newest trace ends elsewhere than the one before
   // Slots mean other ports, or native ports are represented by other slots.
   std::function<void(uint32_t pair, const SlotUpdate& update)> on_slots;
 };

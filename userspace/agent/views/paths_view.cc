@@ -228,7 +228,11 @@ void PathsView::AddSeen(PairState& pair, int64_t now_ns, int seconds, std::vecto
     const uint16_t port = slots.port(s);
     if (port == 0) continue;
     SlotState& slot = pair.slot[s];
+    const cwfabric::v1::PathState state = StateOf(probe::Load(store_.At(pair.index)->slot[s].state));
     const probe::Hops* hops = discovery == nullptr ? nullptr : discovery->HopsOf(port);
+    const probe::Hops* cut = discovery == nullptr ? nullptr : discovery->CutOf(port);
+    // A path that lives lost an answer of a switch. What ends early of one that does not is where it is cut.
+    if (state != cwfabric::v1::PATH_STATE_DEAD && pair.path_silence.SilentNs(s) == 0) cut = nullptr;
     AppendSeen({.local = pair.key.local,
                 .remote = pair.key.remote,
                 .peer = pair.peer,
@@ -238,12 +242,12 @@ void PathsView::AddSeen(PairState& pair, int64_t now_ns, int seconds, std::vecto
                {.silence = pair.path_silence,
                 .forward = slot.forward,
                 .reverse = slot.reverse,
-                .state = StateOf(probe::Load(store_.At(pair.index)->slot[s].state)),
+                .state = state,
                 .revives = probe::Load(store_.At(pair.index)->slot[s].revive) > 0,
                 .held_up = IsPaused(slot) || (slot.silence && slot.silence->watch.ClassStands(now_ns)),
                 .pair_stands = pair.ClassStands(now_ns),
-                .hops = hops,
-                .silence_behind = hops != nullptr && discovery->EndsAtLastSwitch(port),
+                .hops = cut != nullptr ? cut : hops,
+                .silence_behind = cut == nullptr && hops != nullptr && discovery->EndsAtLastSwitch(port),
                 .end_proof = slot.end_proof,
                 .largest_bytes = slot.size.arrives(),
                 .full_size = slot.size.arrives() == 0 && slot.size.passed_ns() > 0},
