@@ -213,7 +213,13 @@ TEST_F(FleetServiceTest, ASilentlyCutSpineIsOneFindingThatEndsWhenItHeals) {
   ASSERT_TRUE(Eventually([&] { return Alerts().size() == 1; })) << Why();
   std::printf("alert %.1f s after the cut\n", absl::ToDoubleSeconds(absl::Now() - cut_at));
   EXPECT_LT(absl::Now() - found_at, absl::Seconds(3));
-  EXPECT_EQ(Alerts()[0]["labels"]["scope"], "switch spine1") << Alerts().dump(1);
+  // Between two leaves it may be either cable, until traces show where both are cut.
+  const auto is_spine = [&] {
+    const json alerts = Alerts();
+    return alerts.size() == 1 && alerts[0]["labels"]["scope"] == "switch spine1";
+  };
+  EXPECT_TRUE(Eventually(is_spine)) << Alerts().dump(1);
+  std::printf("known to be the switch %.1f s after the cut\n", absl::ToDoubleSeconds(absl::Now() - cut_at));
   EXPECT_TRUE(Eventually([&] {
     const json told = Ask({"alerts"});
     return told["alerts"].size() == 1 && told["alerts"][0]["result"] == "delivered";

@@ -314,7 +314,7 @@ bool Findings::IsSure(const Scene& scene, const Suspect& suspect) const {
 
 // Of a cable that is not known any more, since one of its directions was last traced by an agent that ended.
 bool Findings::EndsAtPortOf(const Component& c, const Finding& open) {
-  return c.part == Part::kLink && !c.links.empty() &&
+  return c.part == Part::kLink && !c.links.empty() && open.one_of.empty() &&
          std::any_of(open.links.begin(), open.links.end(),
                      [&](const LinkId& link) { return link.second == c.links[0].second; });
 }

@@ -8,6 +8,8 @@
 namespace cw::fleet {
 namespace {
 
+bool IsDeath(Cause cause) { return cause == Cause::kLinkDead || cause == Cause::kSwitchDead; }
+
 std::vector<std::string> PlacesOfFinding(const Finding& f) {
   return f.one_of.empty() ? std::vector{f.scope} : f.one_of;
 }
@@ -32,7 +34,7 @@ bool Findings::Touch(const Finding& one, const Finding& other) const {
 }
 
 void Findings::JoinOpen(Scene& scene) const {
-  constexpr Cause kCauses[] = {Cause::kLinkDead, Cause::kLinkGrey, Cause::kPacketSize};
+  constexpr Cause kCauses[] = {Cause::kLinkDead, Cause::kSwitchDead, Cause::kLinkGrey, Cause::kPacketSize};
   std::vector<Finding> open = ledger_.Open();
   std::erase_if(open, [&](const Finding& f) {
     return std::find(std::begin(kCauses), std::end(kCauses), f.cause) == std::end(kCauses);
@@ -41,9 +43,12 @@ void Findings::JoinOpen(Scene& scene) const {
   std::map<std::pair<Cause, std::string>, Suspicion> joined;
   for (auto& [key, s] : scene.suspicions) {
     for (const Finding& f : open) {
-      if (f.cause != s.what.cause || f.scope == s.what.scope || scene.suspicions.contains({f.cause, f.scope}) ||
-          !Touch(f, s.what))
+      if (scene.suspicions.contains({f.cause, f.scope}) || (f.cause == s.what.cause && f.scope == s.what.scope))
         continue;
+      const bool narrows = IsDeath(f.cause) && IsDeath(s.what.cause) && s.what.one_of.empty() &&
+                           std::find(f.one_of.begin(), f.one_of.end(), s.what.scope) != f.one_of.end();
+      if (narrows) s.goes_on = true;
+      if (narrows || f.cause != s.what.cause || !Touch(f, s.what)) continue;
       const int32_t c = components_.FindScope(f.scope);
       const bool is_part = c >= 0 && components_.at(c).part == Part::kCable && Contains(f.scope, s.what.scope);
       // Less clear than what is open, or a part of it; deaths of parts have rules of their own.

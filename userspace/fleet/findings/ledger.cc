@@ -53,12 +53,16 @@ Ledger::Entries::iterator Ledger::FindLesser(const Suspicion& s) {
   const auto same_place = [&](const std::string& scope) {
     return scope == s.what.scope || std::find(s.parts.begin(), s.parts.end(), scope) != s.parts.end();
   };
+  const auto is_death = [](Cause cause) { return cause == Cause::kSwitchDead || cause == Cause::kLinkDead; };
   return std::find_if(entries_.begin(), entries_.end(), [&](const auto& entry) {
     const auto& [cause, scope] = entry.first;
     const Finding& f = entry.second.finding;
+    // One of several places, which may be of several kinds, is now known to be this.
+    const bool narrowed = is_death(cause) && is_death(s.what.cause) && s.what.one_of.empty() &&
+                          std::find(f.one_of.begin(), f.one_of.end(), s.what.scope) != f.one_of.end();
     const bool lesser = s.what.cause == Cause::kFlapping
                             ? std::find(std::begin(kLesser), std::end(kLesser), cause) != std::end(kLesser)
-                            : cause == s.what.cause;
+                            : cause == s.what.cause || narrowed;
     if (!lesser || f.id == 0 || (cause == s.what.cause && scope == s.what.scope)) return false;
     return same_place(scope) || std::any_of(f.one_of.begin(), f.one_of.end(), same_place);
   });
