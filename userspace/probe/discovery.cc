@@ -346,8 +346,10 @@ void Discovery::FinishDemand(uint16_t port, const Hops& hops, int64_t now_ns) {
   NoteUnsure(now_ns);
 }
 
+// Of more paths than the table takes, and of those that a fabric sprays over, any may be lacking.
 bool Discovery::IsNew(const Hops& hops) const {
-  return std::none_of(table_.paths.begin(), table_.paths.end(), [&](const Path& p) { return p.hops == hops; });
+  return !table_.truncated && hashing_ != Hashing::kSprayed &&
+         std::none_of(table_.paths.begin(), table_.paths.end(), [&](const Path& p) { return p.hops == hops; });
 }
 
 // Ports whose traces ended before those of the only path that begins so: what lies behind may have been dead then.
