@@ -54,7 +54,7 @@ TEST(FleetSim, WhereLittleIsSeenAFaultIsOneFindingToo) {
       {Kind::kCable, "planes"},                // all paths of a core switch cross both of its cables
       {Kind::kSwitch, "silent tier"},          // its hosts' paths end in silence, dead or not
       {Kind::kLeafPower, "sparse plan"},       // some of its hosts are asked by nobody outside
-      {Kind::kLeafPower, "one path"},          // not told from its only cable
+      {Kind::kLeafPower, "one path"},          // looks as its only cable does
       {Kind::kPaused, "one path"},             // both ends' answers stop
       {Kind::kPaused, "silent tier"},          // one of several switches at the same place
       {Kind::kPausedNic, "one path"},          // as one direction of its link, until another class answers

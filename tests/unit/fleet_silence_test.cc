@@ -25,6 +25,16 @@ class SilenceTest : public FindingsTest {
     }
     return false;
   }
+  // h4's only NIC, as its agent reports, too.
+  void LosesCarrier() {
+    Silence({4});
+    picture_.events.push_back({.host = "h4",
+                               .type = "nic",
+                               .run = 1,
+                               .time_ns = picture_.now_ns,
+                               .alert = true,
+                               .evidence = {{"nic", "eth0"}, {"carrier", "down"}}});
+  }
   // What goes on after so many seconds, as "cause: scope".
   std::vector<std::string> OpenAfter(int seconds) {
     Pass(seconds);
@@ -256,26 +266,14 @@ TEST_F(SilenceTest, ANicThatItsOwnAgentDoesNotMeasureIsNoNicThatIsDown) {
 
 // Its own word explains all of its paths, as others see them, too.
 TEST_F(SilenceTest, ANicThatIsDownByItsHostsWordIsOneFinding) {
-  Silence({4});
-  picture_.events.push_back({.host = "h4",
-                             .type = "nic",
-                             .run = 1,
-                             .time_ns = picture_.now_ns,
-                             .alert = true,
-                             .evidence = {{"nic", "eth0"}, {"carrier", "down"}}});
+  LosesCarrier();
   EXPECT_THAT(OpenAfter(20), ElementsAre("NIC down: NIC " + fabric_.nic(4).ToString()));
 }
 
 // Its agent ended while it was down, and the next one says nothing of it.
 TEST_F(SilenceTest, WhatAnAgentSaidBeforeItEndedHoldsNoMore) {
   picture_.hosts[4].run = 1;
-  Silence({4});
-  picture_.events.push_back({.host = "h4",
-                             .type = "nic",
-                             .run = 1,
-                             .time_ns = picture_.now_ns,
-                             .alert = true,
-                             .evidence = {{"nic", "eth0"}, {"carrier", "down"}}});
+  LosesCarrier();
   ASSERT_THAT(OpenAfter(20), ElementsAre("NIC down: NIC " + fabric_.nic(4).ToString()));
   Set(PathEvidence::State::kAlive, All);
   picture_.hosts[4].run = 2;

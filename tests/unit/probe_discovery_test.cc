@@ -179,7 +179,7 @@ TEST(Discovery, ASilentlyDeadSpineIsNoReasonToRebuild) {
   SimulateDiscovery(d, f, now, 100 * kSecond);
   const std::vector<DiscoveryEvent> events = d.TakeEvents();
   EXPECT_EQ(events.size(), 1U);
-  EXPECT_EQ(Count(events, DiscoveryEvent::Kind::kCut), 1) << "where it is cut is told once";
+  EXPECT_EQ(Count(events, DiscoveryEvent::Kind::kCut), 1) << "where it is cut is reported once";
   EXPECT_TRUE(d.table().valid);
   for (const Path& p : d.table().paths) {
     const int64_t age = now - p.verified_ns;

@@ -8,8 +8,6 @@
 namespace cw::fleet {
 namespace {
 
-bool IsDeath(Cause cause) { return cause == Cause::kLinkDead || cause == Cause::kSwitchDead; }
-
 std::vector<std::string> PlacesOfFinding(const Finding& f) {
   return f.one_of.empty() ? std::vector{f.scope} : f.one_of;
 }
@@ -45,8 +43,7 @@ void Findings::JoinOpen(Scene& scene) const {
     for (const Finding& f : open) {
       if (scene.suspicions.contains({f.cause, f.scope}) || (f.cause == s.what.cause && f.scope == s.what.scope))
         continue;
-      const bool narrows = IsDeath(f.cause) && IsDeath(s.what.cause) && s.what.one_of.empty() &&
-                           std::find(f.one_of.begin(), f.one_of.end(), s.what.scope) != f.one_of.end();
+      const bool narrows = Narrows(s.what, f);
       if (narrows) s.goes_on = true;
       if (narrows || f.cause != s.what.cause || !Touch(f, s.what)) continue;
       const int32_t c = components_.FindScope(f.scope);

@@ -7,6 +7,12 @@
 
 namespace cw::fleet {
 
+bool Narrows(const Finding& what, const Finding& open) {
+  const auto is_death = [](Cause cause) { return cause == Cause::kSwitchDead || cause == Cause::kLinkDead; };
+  return is_death(open.cause) && is_death(what.cause) && what.one_of.empty() &&
+         std::find(open.one_of.begin(), open.one_of.end(), what.scope) != open.one_of.end();
+}
+
 std::vector<Finding> Ledger::Update(int64_t now_ns, const std::vector<Suspicion>& suspicions) {
   std::vector<Finding> changed;
   for (const Suspicion& s : suspicions) {
@@ -53,16 +59,12 @@ Ledger::Entries::iterator Ledger::FindLesser(const Suspicion& s) {
   const auto same_place = [&](const std::string& scope) {
     return scope == s.what.scope || std::find(s.parts.begin(), s.parts.end(), scope) != s.parts.end();
   };
-  const auto is_death = [](Cause cause) { return cause == Cause::kSwitchDead || cause == Cause::kLinkDead; };
   return std::find_if(entries_.begin(), entries_.end(), [&](const auto& entry) {
     const auto& [cause, scope] = entry.first;
     const Finding& f = entry.second.finding;
-    // One of several places, which may be of several kinds, is now known to be this.
-    const bool narrowed = is_death(cause) && is_death(s.what.cause) && s.what.one_of.empty() &&
-                          std::find(f.one_of.begin(), f.one_of.end(), s.what.scope) != f.one_of.end();
     const bool lesser = s.what.cause == Cause::kFlapping
                             ? std::find(std::begin(kLesser), std::end(kLesser), cause) != std::end(kLesser)
-                            : cause == s.what.cause || narrowed;
+                            : cause == s.what.cause || Narrows(s.what, f);
     if (!lesser || f.id == 0 || (cause == s.what.cause && scope == s.what.scope)) return false;
     return same_place(scope) || std::any_of(f.one_of.begin(), f.one_of.end(), same_place);
   });

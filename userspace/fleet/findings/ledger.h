@@ -25,6 +25,9 @@ struct Suspicion {
   int32_t component = -1;
 };
 
+// A death at one of several places, links or switches, is now known to be at this one.
+bool Narrows(const Finding& what, const Finding& open);
+
 class Ledger {
  public:
   static constexpr size_t kMost = 20'000;
